@@ -7,10 +7,10 @@ else. A group of exchanges contains no other work.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from segments.instructions import Communicate, ProgramError, name_of
+from segments.lazy_dataclasses import dataclass
 from segments.stream_order import StreamPart
 
 Memory: TypeAlias = tuple[int, StreamPart | None]

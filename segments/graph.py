@@ -12,7 +12,8 @@ the positions of the two groups rather than the whole graph.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+from segments.lazy_dataclasses import dataclass
 
 # Distance between adjacent labels in the order of a Quotient. An insertion at worst halves a gap, so 40 insertions fit
 # at one place before all labels are reassigned.

@@ -19,6 +19,17 @@ Apart: TypeAlias = Mapping[tuple[int, int], Verdict]
 """Pairs of home steps whose groups must not merge, with the reason."""
 
 
+def _edges(graph: Graph, units: list[Unit], unit_of: Mapping[int, int]) -> list[dict[int, list[int]]]:
+    """For each unit, the units that read its values, with these values."""
+    edges: list[dict[int, list[int]]] = [{} for _ in units]
+    for position, unit in enumerate(units):
+        for value in unit.reads:
+            producer = graph.producer(value)
+            if producer is not None:
+                edges[unit_of[producer]].setdefault(position, []).append(value)
+    return edges
+
+
 class Groups:
     """The groups of units, each identified by its number in the quotient graph."""
 
@@ -40,13 +51,7 @@ class Groups:
         self.apart = apart
         self.log = log
         self.unit_of = {unit.home: position for position, unit in enumerate(units)}
-        edges: list[dict[int, list[int]]] = [{} for _ in units]
-        for position, unit in enumerate(units):
-            for value in unit.reads:
-                producer = graph.producer(value)
-                if producer is not None:
-                    edges[self.unit_of[producer]].setdefault(position, []).append(value)
-        self.quotient = Quotient(edges)
+        self.quotient = Quotient(_edges(graph, units, self.unit_of))
         self.members = [[position] for position in range(len(units))]
         self.facts = [unit.facts for unit in units]
         self.alone = [rule.alone(unit.home) for unit in units]

@@ -12,10 +12,10 @@ alive for its shape alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from segments.graph import Graph, GraphError
+from segments.lazy_dataclasses import dataclass
 from segments.partition import Partition
 
 ExtentsOf = Callable[[int], Sequence[int | None]]
@@ -55,13 +55,9 @@ class Segment:
 
 
 def build_segment(
-    graph: Graph,
-    steps: Sequence[int],
-    *,
-    extents_of: ExtentsOf,
-    needs_extents: Collection[int] = (),
+    graph: Graph, steps: Sequence[int], *, extents_of: ExtentsOf, needs_extents: Collection[int] = (),
     outputs: Collection[int] | None = None,
-) -> Segment:
+) -> Segment:  # fmt: skip
     """Build the segment that holds `steps`, given in any order.
 
     `extents_of(value)` returns, for each axis of an original value, the original number of its extent (negative) or
@@ -73,24 +69,20 @@ def build_segment(
     Raises GraphError for a duplicate step, an output that the steps do not produce, or an extent that is not negative.
     """
     order = tuple(sorted(steps))
-    members = frozenset(order)
-    if len(members) != len(order):
+    if len(set(order)) != len(order):
         raise GraphError(f"a segment has each step once, not {tuple(steps)}")
+    if any(extent >= 0 for extent in needs_extents):
+        raise GraphError(f"needs_extents takes extents, which are negative: {sorted(needs_extents)}")
     computed = [value for step in order for value in graph.steps[step].outputs]
     read = {value for step in order for value in graph.steps[step].inputs}
     tensors = sorted(value for value in read.difference(computed) if value >= 0)
     extent_map = _own_extents(tensors, extents_of)
     wanted = {value for value in read if value < 0}.union(needs_extents)
-    if any(extent >= 0 for extent in wanted):
-        raise GraphError(f"needs_extents takes extents, which are negative: {sorted(needs_extents)}")
     scalars = sorted(wanted.difference(extent_map.values()), reverse=True)
     value_map = dict(enumerate([*tensors, *scalars, *computed]))
     inverse = {original: local for local, original in value_map.items()}
     inputs = tuple(range(len(tensors) + len(scalars)))
-    stored = set(_stored(graph, members, computed) if outputs is None else outputs)
-    if not stored.issubset(computed):
-        raise GraphError(f"steps {order} do not make the outputs {sorted(stored.difference(computed))}")
-    local_outputs = tuple(sorted(inverse[value] for value in stored))
+    local_outputs = tuple(sorted(inverse[value] for value in _stored(graph, order, computed, outputs)))
     extent_inverse = {original: local for local, original in reversed(extent_map.items())}
     extent_inverse.update((extent, inverse[extent]) for extent in scalars)
     return Segment(
@@ -139,9 +131,16 @@ def _own_extents(tensors: Sequence[int], extents_of: ExtentsOf) -> dict[int, int
     return extent_map
 
 
-def _stored(graph: Graph, members: frozenset[int], computed: Sequence[int]) -> list[int]:
-    return [
-        value
-        for value in computed
-        if graph.is_output(value) or any(reader not in members for reader in graph.readers(value))
-    ]
+def _stored(graph: Graph, steps: tuple[int, ...], computed: Sequence[int], outputs: Collection[int] | None) -> set[int]:
+    """The original values that a segment stores: the given outputs, or what is read outside or returned."""
+    if outputs is None:
+        members = frozenset(steps)
+        return {
+            value
+            for value in computed
+            if graph.is_output(value) or any(reader not in members for reader in graph.readers(value))
+        }
+    stored = set(outputs)
+    if not stored.issubset(computed):
+        raise GraphError(f"steps {steps} do not make the outputs {sorted(stored.difference(computed))}")
+    return stored

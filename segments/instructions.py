@@ -8,10 +8,11 @@ current when `GetStream` numbered it. Specifications and labels are opaque and b
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
 from segments.graph import SegmentsError
+from segments.lazy_dataclasses import dataclass
 
 
 class ProgramError(SegmentsError, RuntimeError):

@@ -7,7 +7,6 @@ and add nothing; inputs belong to the caller and are not counted. Sizes are in t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from segments.instructions import (
     Alias,
@@ -22,6 +21,7 @@ from segments.instructions import (
     Select,
     outputs_of,
 )
+from segments.lazy_dataclasses import dataclass
 from segments.program import Program
 
 

@@ -11,12 +11,12 @@ first, so every unit here has exactly one home step.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from segments.candidates import Candidates
 from segments.graph import Graph
 from segments.groups import Groups
+from segments.lazy_dataclasses import dataclass
 from segments.rules import Predicate, Refusal, RefusalCode, RefusalLog, Rule, SegmentationError, Verdict, no
 from segments.unions import Unites, unite
 from segments.units import Forbids, View, split_into_units

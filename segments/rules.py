@@ -10,12 +10,13 @@ Predicates combine with `both`, `any_of` and `negate`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum, auto
 from types import MappingProxyType
 from typing import Any, Protocol
 
 from segments.graph import SegmentsError
+from segments.lazy_dataclasses import dataclass
 
 # Refusals beyond this many are counted, not kept: people read the log, and `Partition.boundaries` has the reasons at
 # the final boundaries.

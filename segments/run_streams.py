@@ -7,10 +7,10 @@ different streams overlap although each ends with a wait on the caller's stream.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Protocol
 
 from segments.instructions import NamedStream, PoolStream, Stream
+from segments.lazy_dataclasses import dataclass
 
 
 class Streams(Protocol):

@@ -8,10 +8,11 @@ index depends on the loop's is a different stream in each.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
 from segments.instructions import Count, Integer, PoolStream, ProgramError, Stream
+from segments.lazy_dataclasses import dataclass
 
 StreamKey: TypeAlias = tuple[object, ...]
 """Identifies a stream: ("caller",), or ("pool", index, the loop iterations that the index depends on)."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from segments.graph import Graph
+from segments.lazy_dataclasses import dataclass
 from segments.rules import (
     Edge,
     Predicate,

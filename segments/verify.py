@@ -78,8 +78,7 @@ class _Check:
         first = str(instruction).partition("\n")[0]
         self.number, self.place = number, f"instruction {number}, `{first}`"
 
-    def step(self, number: str, instruction: Instruction) -> None:
-        self.at(number, instruction)
+    def read_inputs(self, instruction: Instruction) -> None:
         for value in inputs_of(instruction):
             self.read(value)
         if isinstance(instruction, Launch | HostOp | CopyBuffer | HostLoop):
@@ -87,6 +86,10 @@ class _Check:
         if isinstance(instruction, Launch | HostOp | Communicate | CopyBuffer):
             self.order.work()
             self.touch(inputs_of(instruction), writes=False)
+
+    def step(self, number: str, instruction: Instruction) -> None:
+        self.at(number, instruction)
+        self.read_inputs(instruction)
         match instruction:
             case AllocateBuffer(value):
                 self.new(value, "allocates")

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+from segments.lazy_dataclasses import dataclass
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")

@@ -13,11 +13,11 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 from weakref import WeakValueDictionary
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.caches import Cache, register
 from tracefuse.errors import OptionError, shown
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.caches import memoized
 from tracefuse.errors import DtypeError, shown
 

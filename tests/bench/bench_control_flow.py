@@ -14,7 +14,7 @@ import numpy as np
 
 import tracefuse
 from tracefuse import fuse
-from tracefuse.runtime.control_flow_calls import BoundPart
+from tracefuse.runtime.bound_parts import BoundPart
 
 STEPS = 20_000
 X = np.linspace(0, 1, 8)

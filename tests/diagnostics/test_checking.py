@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import tracefuse
-from tests.ops.test_op_results import definition, ops_of, plain
+from tests.ops.op_definitions import definition, ops_of, plain
 from tests.random_programs.random_fusions import fusions
-from tests.runtime.test_host_code_addresses import Addressed
+from tests.runtime.addressed_device import Addressed
 from tests.session.samples import times
 from tests.ways import assert_equal_bits, backend_of
 from tracefuse import DataType, FusionDefinition, fuse, rules

@@ -24,7 +24,8 @@ from hypothesis import strategies as st
 
 from tests.random_programs.test_random_fusions import predicates
 from tests.random_programs.test_random_streams import marked, run_on_streams
-from tests.runtime.test_streams import chunks, pointwise, rows_of_sums, sets, softmax, whole_between
+from tests.runtime.stream_parallel import chunks, pointwise, sets
+from tests.runtime.test_stream_results import rows_of_sums, softmax, whole_between
 from tracefuse import FusionDefinition, fuse, options, rules
 
 COUNTS = (1, 3, 4, 20)

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.frontend.tracing.test_fast_path import only_fast_paths
-from tests.runtime.test_streams import sets
+from tests.frontend.tracing.fast_calls import only_fast_paths
+from tests.runtime.stream_parallel import sets
 from tests.ways import why_not
 from tracefuse import FusionDefinition, fuse, options, rules, stream_parallel
 from tracefuse.errors import DeviceError, FusionError, OutOfMemoryError

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from tests.random_programs.random_fusions import definitions
 from tests.random_programs.test_random_fusions import predicates
 from tests.random_programs.test_random_streams import counts, marked
-from tests.runtime.test_host_code_addresses import Addressed, executable
-from tests.runtime.test_streams import sets
+from tests.runtime.addressed_device import Addressed, executable
+from tests.runtime.stream_parallel import sets
 from tests.session.samples import times
 from tracefuse import FusionDefinition, fuse, options, rules, stream_parallel
 from tracefuse.errors import OutOfMemoryError

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.ops.test_op_results import LAYOUTS, laid_out
+from tests.ops.op_definitions import LAYOUTS, laid_out
 from tests.ways import backend_of, check
 from tracefuse import ShapeDtype, fuse
 from tracefuse.compiler.executable import Executable

@@ -23,7 +23,7 @@ from segments import (
     WaitRequest,
     integer_of,
 )
-from tests.segments_package.test_segments_streams import ArrayDevice
+from tests.segments_package.array_device import ArrayDevice
 
 START = Communicate(7, np.negative, (0,), (1,))
 WAIT = WaitRequest(7)

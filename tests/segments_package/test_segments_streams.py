@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,97 +15,27 @@ from segments import (
     Alias,
     AllocateBuffer,
     Communicate,
-    CopyBuffer,
     GetStream,
     HostLoop,
     HostOp,
     Instruction,
-    Integer,
     Launch,
-    NamedStream,
     PoolStream,
     Program,
-    ProgramBuilder,
     ProgramError,
     Release,
     Runner,
     Select,
     SetStream,
-    Streams,
     Synchronize,
-    ThreadStreams,
     Wait,
     WaitRequest,
     integer_of,
     spread,
 )
 from segments.run_streams import RunStreams
+from tests.segments_package.array_device import EXTENT, OWN, ROWS, ArrayDevice, on_streams, twice
 from tests.session.samples import times
-
-OWN = NamedStream(0)
-
-
-class ArrayDevice:
-    """NumPy arrays; labels are functions. allocations: how many arrays it made."""
-
-    def __init__(self) -> None:
-        self.allocations = 0
-        self.threads: set[int] = set()
-        self.released = 0
-
-    def allocate(self, spec: Any, values: Mapping[int, Any]) -> object:
-        self.allocations += 1
-        return np.full(spec(values) if callable(spec) else spec, np.nan)
-
-    def launch(self, step: int, label: Any, inputs: list[Any], outputs: list[Any]) -> Sequence[object] | None:
-        self.threads.add(threading.get_ident())
-        result = label(*inputs)
-        if not outputs:
-            return (result,)
-        outputs[0][...] = result
-        return None
-
-    def release(self, buffer: object) -> None:
-        assert isinstance(buffer, np.ndarray)
-        self.released += 1
-
-    def copy(self, source: Any, target: Any) -> None:
-        target[...] = source
-
-    def select(self, buffer: Any, axis: int, index: int, size: int | None) -> object:
-        where = index if size is None else slice(index * size, (index + 1) * size)
-        return buffer[(*(slice(None),) * axis, where, ...)]
-
-    def host_op(self, label: Any, inputs: list[Any], output: Any) -> object:
-        return label(*inputs, out=output)
-
-    def communicate(self, label: Any, sources: list[Any], targets: list[Any]) -> object:
-        return [label(source) for source in sources]
-
-    def finish_request(self, handle: Any) -> Any:
-        return handle
-
-    def open_streams(self) -> Streams:
-        return ThreadStreams()
-
-
-def twice(x: Any) -> Any:
-    return 2 * x
-
-
-def index_stream(index: int, count: int = 3) -> PoolStream:
-    return PoolStream(Integer(f"t{index} % {count}", (index,), lambda values: values[index] % count))  # type: ignore[operator]
-
-
-def on_streams(index: int, stop: Any, body: Sequence[Instruction]) -> HostLoop:
-    """A loop whose iterations go to the streams of the pool."""
-    stream = index_stream(index)
-    begin = [GetStream(0), SetStream(stream), Synchronize(OWN)]
-    return HostLoop(index, 0, stop, 1, (*begin, *body, SetStream(OWN), Synchronize(stream)))
-
-
-EXTENT = integer_of(-1)
-ROWS = [Select(4, 0, 0, integer_of(3)), Select(5, 1, 0, integer_of(3)), Launch(0, (4,), (5,), twice)]
 
 
 def rows_program(loop: HostLoop, outputs: Sequence[int] = (1,)) -> Program:
@@ -220,9 +150,6 @@ def test_an_exchange_is_an_instruction() -> None:
     assert Runner(program, ArrayDevice())([np.arange(4.0)]) == (6.0,)
 
 
-REUSED = Integer("t3 % 2", (3,), lambda values: values[3] % 2)  # type: ignore[operator]
-
-
 @pytest.mark.parametrize(
     ("body", "message"),
     [
@@ -274,104 +201,6 @@ def test_a_stream_reads_values_of_another_only_after_a_wait(instructions: list[I
     with pytest.raises(ProgramError) as caught:
         Program([0, -1], [1], instructions).verify()
     assert message in str(caught.value)
-
-
-def test_slots_are_written_in_the_order_of_their_stream() -> None:
-    """A slot that two iterations share is right where they share a stream, and refused where they do not."""
-    slot = Integer("t3 % 3", (3,), lambda values: values[3] % 3)  # type: ignore[operator]
-
-    def program(index: Integer) -> Program:
-        body = [
-            Select(4, 0, 0, integer_of(3)), Select(5, 2, 0, index), Launch(0, (4,), (5,), twice),
-            Select(6, 1, 0, integer_of(3)), Launch(1, (5,), (6,), twice),
-        ]  # fmt: skip
-        slots, result = AllocateBuffer(2, (3, 3)), AllocateBuffer(1, lambda values: (values[-1], 3))
-        return Program([0, -1], [1], [slots, result, on_streams(3, EXTENT, body), Release(0), Release(2)])
-
-    x = np.arange(30.0).reshape(10, 3)
-    np.testing.assert_array_equal(Runner(program(slot), ArrayDevice())([x, 10])[0], 4 * x)
-    with pytest.raises(ProgramError, match=r"writes t5 without waiting for another stream"):
-        program(REUSED).verify()
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# other names
-
-
-def test_names_resolve_through_chains() -> None:
-    builder = ProgramBuilder()
-    builder.add_input(0)
-    builder.mark_alias(2, 3)
-    builder.mark_alias(1, 2)
-    builder.append(
-        AllocateBuffer(1, (3,)), HostOp(np.negative, (0,), 3), HostOp(np.square, (2,), 4), Release(0), Release(3)
-    )
-    builder.add_output(4)
-    program = builder.build()
-    assert program.instructions[1] == HostOp(np.negative, (0,), 1)
-    assert program.instructions[-1] == Release(1)
-    np.testing.assert_array_equal(Runner(program, ArrayDevice())([np.arange(3.0)])[0], [0, 1, 4])
-
-
-def test_an_input_may_get_another_name() -> None:
-    builder = ProgramBuilder()
-    builder.mark_alias(0, 1)
-    builder.add_input(0)
-    builder.append(HostOp(np.negative, (1,), 2), Release(1))
-    builder.add_output(2)
-    np.testing.assert_array_equal(Runner(builder.build(), ArrayDevice())([np.ones(2)])[0], [-1, -1])
-
-
-@pytest.mark.parametrize("first", [True, False])
-def test_an_input_is_no_other_name_of_anything(first: bool) -> None:
-    builder = ProgramBuilder()
-    steps: list[Callable[[], None]] = [lambda: builder.add_input(0), lambda: builder.mark_alias(1, 0)]
-    for step in steps if first else reversed(steps):
-        step()
-    with pytest.raises(ProgramError) as caught:
-        builder.build()
-    assert str(caught.value) == "Inputs cannot be aliased"
-
-
-def test_names_are_given_once_and_to_tensors() -> None:
-    builder = ProgramBuilder()
-    builder.mark_alias(0, 1)
-    with pytest.raises(ProgramError, match="t1 is already an alias of t0"):
-        builder.mark_alias(2, 1)
-    with pytest.raises(ProgramError, match="t0 would be an alias of itself"):
-        builder.mark_alias(1, 0)
-    with pytest.raises(ProgramError, match="only tensors can be aliased"):
-        builder.mark_alias(-1, 3)
-    builder.append(AllocateBuffer(1))
-    with pytest.raises(ProgramError, match="t1 is an alias of t0 and is also defined by an instruction"):
-        builder.build()
-
-
-def test_a_name_in_a_loop_is_resolved() -> None:
-    builder = ProgramBuilder()
-    builder.add_input(0)
-    builder.add_input(-1)
-    builder.mark_alias(0, 7)
-    builder.append(
-        AllocateBuffer(1, lambda values: (values[-1], 3)),
-        HostLoop(3, 0, EXTENT, 1, (Select(4, 7, 0, integer_of(3)), *ROWS[1:])),
-        Release(7),
-    )
-    builder.add_output(1)
-    x = np.arange(6.0).reshape(2, 3)
-    np.testing.assert_array_equal(Runner(builder.build(), ArrayDevice())([x, 2])[0], 2 * x)
-
-
-def test_alias_and_copy_work_on_streams() -> None:
-    program = Program(
-        [0, 1], [1], [Launch(0, (0,), (2,), twice), GetStream(0), SetStream(PoolStream(1)), Synchronize(OWN),
-                      CopyBuffer(2, 1), SetStream(OWN), Synchronize(PoolStream(1)), Release(2), Release(0)]
-    )  # fmt: skip
-    target = np.zeros(3)
-    (result,) = Runner(program, ArrayDevice())([np.arange(3.0), target])
-    assert result is target
-    np.testing.assert_array_equal(target, [0, 2, 4])
-    Program([0], [2], [Alias(1, 0), Launch(0, (1,), (2,)), Release(1), Release(0)]).verify()
 
 
 # ---------------------------------------------------------------------------------------------------------------------

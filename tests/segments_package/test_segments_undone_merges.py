@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from segments import Edge, Graph, SegmentationError, Step, Verdict, no, partition, yes
 from segments.partition import MAX_RESTARTS
+from tests.segments_package.graph_chains import chain
 from tests.segments_package.segments_strategies import SetRule, graphs, rules
-from tests.segments_package.test_segments_partition import chain, check_partition, colour_allows, layered
+from tests.segments_package.test_segments_partition import check_partition, colour_allows, layered
 from tests.session.samples import times
 
 

@@ -7,9 +7,9 @@ never the plan of the first iteration.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.compiler.executable import Executable
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.caches import BoundedTable, Cache, register
 from tracefuse.ir.fusion import SubFusion
 from tracefuse.partition.slicing import Sliced

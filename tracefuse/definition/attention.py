@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.dtypes import DataType, dtype_of
 from tracefuse.errors import ShapeError, TraceError
 

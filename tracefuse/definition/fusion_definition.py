@@ -189,20 +189,12 @@ class FusionDefinition(DefinitionReports):
         check_list(inputs, "inputs")
         if outputs is not None:
             check_list(outputs, "outputs")
-        check_names(_enable_options, "_enable_options")
-        check_names(_disable_options, "_disable_options")
-        fusion = self.fusion
+        overrides = _overrides(number_of_streams, _enable_options, _disable_options)
         inputs = self._arguments(inputs)
         if save_repro_inputs is not False or print_repro:
-            check_arguments(fusion, inputs)
-            self._saved = input_texts(inputs)
-            if print_repro:
-                print(self._script(self._saved))
-        if runs_over_ranks(fusion):
-            if self._over_ranks is None:
-                self._over_ranks = RankExecution(self._computed_fusion())
-            return self._over_ranks(inputs)
-        overrides = _overrides(number_of_streams, _enable_options, _disable_options)
+            self._save_repro(inputs, prints=print_repro)
+        if runs_over_ranks(self.fusion):
+            return self._run_over_ranks(inputs)
         if not overrides and not profile and device is None and not capture_debug_output:
             return self._run(inputs, outputs)
         place = None if device is None else self._place_on(device, inputs)
@@ -213,6 +205,17 @@ class FusionDefinition(DefinitionReports):
             results = self._run_profiled(inputs, outputs) if profile else self._run(inputs, outputs, place)
             self._debug_output = None if captured is None else "\n".join(captured)
         return results
+
+    def _save_repro(self, inputs: Sequence[Any], *, prints: bool) -> None:
+        check_arguments(self.fusion, inputs)
+        self._saved = input_texts(inputs)
+        if prints:
+            print(self._script(self._saved))
+
+    def _run_over_ranks(self, inputs: Sequence[Any]) -> list[Any]:
+        if self._over_ranks is None:
+            self._over_ranks = RankExecution(self._computed_fusion())
+        return self._over_ranks(inputs)
 
     def _run(
         self, inputs: Sequence[Any], outputs: Sequence[Any] | None, place: tuple[str, int | None] | None = None
@@ -374,7 +377,9 @@ class FusionDefinition(DefinitionReports):
 
 
 def _overrides(streams: int | None, enabled: Sequence[str], disabled: Sequence[str]) -> dict[str, Any]:
-    """Returns the options that the keywords of `execute` set."""
+    """Returns the options that the keywords of `execute` set. Raises TraceError for names that are no list."""
+    check_names(enabled, "_enable_options")
+    check_names(disabled, "_disable_options")
     overrides: dict[str, Any] = {} if streams is None else {"number_of_streams": streams}
     for names, mode in ((enabled, "on"), (disabled, "off")):
         if "concretize_resize_extents" in names:

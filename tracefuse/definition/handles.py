@@ -6,9 +6,9 @@ A handle names a value of the IR by number; its operators call `fd.ops` of the d
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from segments.lazy_dataclasses import replace
 from tracefuse import source
 from tracefuse.definition.signatures import records
 from tracefuse.dtypes import DataType, data_type_of
@@ -247,19 +247,7 @@ class TensorAxis:
         builder, where = self.recording.builder, source.user_line()
         value = builder.values[self._number]
         if kind is ParallelType.mesh_x or kind is ParallelType.mesh_y:
-            if value.sharding is None:
-                raise FusionError(
-                    f"parallelize: T{self._number} has no mesh", hint="call tv.set_device_mesh([0, 1])", where=where
-                )
-            sharding = self._split(value.sharding, axis, kind, where)
-            devices = sharding.mesh.size(sharding.names(axis)[-1])
-            if part == "inner" or (part == "outer" and chunks != devices):
-                raise FusionError(
-                    f"parallelize: the {part} axis of a split into {chunks} chunks over {devices} devices",
-                    hint=f"call tv.outer_split({axis}, {devices}) and parallelize the outer axis, or do not split",
-                    where=where,
-                )  # fmt: skip
-            builder.values[self._number] = replace(value, sharding=sharding)
+            builder.values[self._number] = replace(value, sharding=self._sharding(value.sharding, kind, where))
             return
         if kind is not ParallelType.stream:
             raise UnsupportedError(
@@ -278,6 +266,23 @@ class TensorAxis:
                 where=where,
             )
         builder.values[self._number] = replace(value, stream=StreamAxis(axis, chunks))
+
+    def _sharding(self, sharding: Sharding | None, kind: ParallelType, where: str | None) -> Sharding:
+        """Returns the sharding of a tensor with this axis over an axis of its mesh, if the axis has chunks for it."""
+        axis, part, chunks = self._place
+        if sharding is None:
+            raise FusionError(
+                f"parallelize: T{self._number} has no mesh", hint="call tv.set_device_mesh([0, 1])", where=where
+            )
+        sharding = self._split(sharding, axis, kind, where)
+        devices = sharding.mesh.size(sharding.names(axis)[-1])
+        if part == "inner" or (part == "outer" and chunks != devices):
+            raise FusionError(
+                f"parallelize: the {part} axis of a split into {chunks} chunks over {devices} devices",
+                hint=f"call tv.outer_split({axis}, {devices}) and parallelize the outer axis, or do not split",
+                where=where,
+            )  # fmt: skip
+        return sharding
 
     @staticmethod
     def _split(sharding: Sharding, axis: int, kind: ParallelType, where: str | None) -> Sharding:

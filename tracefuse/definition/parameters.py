@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.dtypes import DataType, DType, dtype_of
 from tracefuse.errors import DtypeError, FusionError, ShapeError, TraceError, TracefuseError, shown
 from tracefuse.ir.extents import Expression, symbols

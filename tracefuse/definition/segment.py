@@ -7,9 +7,9 @@ if the segmentation was given inputs (arrays or ShapeDtypes).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.diagnostics.view.inline_svg import notebook_html
 from tracefuse.diagnostics.view.picture import picture_of, picture_of_fusion
 from tracefuse.errors import FusionError

@@ -5,8 +5,8 @@ from __future__ import annotations
 import html
 import importlib.metadata
 import platform
-from dataclasses import dataclass
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse import config
 from tracefuse.config import Options
 from tracefuse.kernel.cache import disk_cache

@@ -9,9 +9,9 @@ Must not know: kernels, single ops, frontends.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse import config
 from tracefuse.diagnostics.operation_counts import is_transcendental, operations_of
 from tracefuse.diagnostics.segment_nodes import nodes_of

@@ -9,10 +9,10 @@ Must not know: frontends.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 
 import segments
+from segments.lazy_dataclasses import dataclass
 from tracefuse import config
 from tracefuse.diagnostics.operation_counts import operations_of
 from tracefuse.diagnostics.segment_nodes import nodes_of

@@ -6,9 +6,9 @@ Such a node has the nodes that it replaces as an attribute; the segment's own fu
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.ir.extents import evaluate
 from tracefuse.ir.fusion import Fusion, Node
 from tracefuse.ir.region_kind import FusedRegion

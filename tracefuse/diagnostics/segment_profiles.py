@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from segments.lazy_dataclasses import dataclass
 from tracefuse.partition import segment_table
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import html
 from collections.abc import Hashable
-from dataclasses import dataclass
 from functools import cached_property
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.dynamic.guards import Guard
 from tracefuse.dynamic.regrouping import Group, Transform
 from tracefuse.ir.fusion import Fusion

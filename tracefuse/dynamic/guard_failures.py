@@ -11,9 +11,9 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse import source
 from tracefuse.dynamic.guards import Guard
 from tracefuse.ir.extents import Binary, Extent, Symbol, symbols

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.generated_code import compile_expression
 from tracefuse.ir.extents import Extent, Symbol, evaluate, python_text
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.caches import memoized
 from tracefuse.errors import UnsupportedError
 from tracefuse.ir.extents import Extent, symbol, symbols

@@ -9,10 +9,10 @@ Must not know: fusions, ops.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import TypeAlias
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.ir.extents import Extent, divide_exactly
 
 Group: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]

@@ -7,8 +7,8 @@ become static. A dynamic axis is keyed by whether it has one element. A resize t
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.dynamic.concretization import ResizedAxis
 from tracefuse.dynamic.guards import Guard
 from tracefuse.ir.extents import Expression, Extent, Symbol, evaluate, floordiv, substitute, symbols

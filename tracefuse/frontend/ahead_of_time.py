@@ -9,10 +9,10 @@ Must not know: ops, kernels.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse import pytrees, source
 from tracefuse.compiler.executable import Executable
 from tracefuse.compiler.placed_fusion import PlacedFusion

@@ -6,11 +6,12 @@ Must not know: compilation, recording.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.dynamic.guard_failures import GuardFailure, first_failure
 from tracefuse.dynamic.guards import Guard
 from tracefuse.dynamic.layouts import STRIDE_NAME

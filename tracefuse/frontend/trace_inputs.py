@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse import source
 from tracefuse.frontend.numpy_api.library_calls.random_calls import twin_of
 from tracefuse.frontend.recorded_trace import Captured

@@ -36,7 +36,7 @@ from tracefuse.frontend.tracer.record.captured_inputs import AnotherAttempt
 from tracefuse.frontend.tracer.record.loop_counters import NotInEveryIteration
 from tracefuse.frontend.tracer.record.recorded_loops import LoopDecisions, RecordedLoops
 from tracefuse.frontend.tracer.record.recorder import Recorder, current
-from tracefuse.frontend.tracer.state import state_writes, survivors
+from tracefuse.frontend.tracer.state import leaked_values, state_writes
 from tracefuse.frontend.tracer.state.argument_containers import ArgumentContainer, argument_containers
 from tracefuse.frontend.tracer.state.container_changes import Change
 from tracefuse.frontend.tracer.state.outcome import Outcome
@@ -46,18 +46,11 @@ from tracefuse.runtime.argument_leaves import Leaf
 Rebuild: TypeAlias = Callable[[list[Any]], tuple[tuple[Any, ...], dict[str, Any]]]
 
 
-@survivors.keeps_objects_young
+@leaked_values.keeps_objects_young
 def trace(
-    function: Callable[..., Any],
-    leaves: Sequence[Leaf],
-    rebuild: Rebuild,
-    roots: CallRoots,
-    *,
-    dynamic: bool = True,
-    device: int | None = None,
-    same: Mapping[int, int] = MappingProxyType({}),
-    answers: Answers | None = None,
-    records_loops: bool = True, changing: frozenset[Any] = frozenset(),
+    function: Callable[..., Any], leaves: Sequence[Leaf], rebuild: Rebuild, roots: CallRoots, *,
+    dynamic: bool = True, device: int | None = None, same: Mapping[int, int] = MappingProxyType({}),
+    answers: Answers | None = None, records_loops: bool = True, changing: frozenset[Any] = frozenset(),
 ) -> Trace:  # fmt: skip
     """Calls a clone of `function` with tracers in place of arrays and records its operations.
 
@@ -92,7 +85,7 @@ def trace(
         names = attempt.recorder.names
         attempt.forget()
         if traced is not None:
-            survivors.check(names)
+            leaked_values.check(names)
             return traced
 
 
@@ -240,16 +233,7 @@ class _Attempt:
         """Records the result and the changes of the state, and builds the fusion."""
         recorder, overlays = self.recorder, self.overlays
         outcome = Outcome(recorder, overlays, inputs.values)
-        is_whole = outcome.is_shared(result, [change.value for change in changes]) or outcome.has_traced_keys(result)
-        if is_whole or outcome.holds_twice(result):
-            result_leaves, structure = [result], pytrees.flatten(None)[1]
-        else:
-            result_leaves, structure = pytrees.flatten(result, outcome.is_of_caller)
-        argument_ids = set(map(id, inputs.values))
-        result_leaves = [
-            leaf.original if isinstance(leaf, RecordingGenerator) and id(leaf) not in argument_ids else leaf
-            for leaf in result_leaves
-        ]
+        result_leaves, structure = _leaves_of(result, outcome, changes, inputs)
         results = tuple(map(outcome.result_leaf, result_leaves))
         writes = state_writes.writes_of(changes, outcome.state_leaf)
         returned = len(recorder.builder.outputs)
@@ -295,6 +279,21 @@ def _call_function(
         if refusal is None:
             raise
         raise refusal.with_traceback(error.__traceback__) from None
+
+
+def _leaves_of(result: Any, outcome: Outcome, changes: Sequence[Change], inputs: TraceInputs) -> tuple[list[Any], Any]:
+    """Returns the leaves of a result and its structure; the whole as one leaf where parts of it are shared."""
+    is_whole = outcome.is_shared(result, [change.value for change in changes]) or outcome.has_traced_keys(result)
+    if is_whole or outcome.holds_twice(result):
+        leaves, structure = [result], pytrees.flatten(None)[1]
+    else:
+        leaves, structure = pytrees.flatten(result, outcome.is_of_caller)
+    argument_ids = set(map(id, inputs.values))
+    leaves = [
+        leaf.original if isinstance(leaf, RecordingGenerator) and id(leaf) not in argument_ids else leaf
+        for leaf in leaves
+    ]
+    return leaves, structure
 
 
 def _accepts(function: Callable[..., Any], positional: Sequence[Any], keywords: dict[str, Any]) -> bool:

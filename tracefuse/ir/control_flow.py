@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.ir.collective_kinds import Collective
 from tracefuse.ir.fusion import Attributes, Node, Require, Shape, SubFusion
 from tracefuse.ir.library_kinds import Library

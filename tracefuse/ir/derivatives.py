@@ -10,9 +10,10 @@ Must not know: single ops, tracing.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol, TypeAlias
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.ir.fusion import Shape
 
 

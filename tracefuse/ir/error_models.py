@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
+
+from segments.lazy_dataclasses import dataclass
 
 FUNCTION_UNITS = 16.0
 """Units that exp, log, tanh and other functions may be off: 8 in the last place."""

@@ -10,11 +10,12 @@ Must not know: single ops, kernels, devices.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.caches import Cache, register
 from tracefuse.dtypes import DType
 from tracefuse.errors import ConcretizationError, FusionError, ShapeError, TracefuseError
@@ -126,7 +127,7 @@ Into: TypeAlias = Callable[..., None]
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Op(ABC):
+class Op:  # abstract without ABC, for which isinstance takes five times as long
     """The interface of every op. Op definitions are in tracefuse/ops; the kinds are subclasses in ir/op_kinds.py.
 
     arity: the number of operands; None for any number. attributes: the names of the attributes, with their defaults.

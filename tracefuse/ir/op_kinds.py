@@ -12,11 +12,12 @@ Must not know: single ops.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse import dtypes
 from tracefuse.dtypes import DType
 from tracefuse.errors import DtypeError, ScalarError

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+
+from segments.lazy_dataclasses import dataclass
 
 
 class ParallelType(enum.Enum):

@@ -9,8 +9,9 @@ Must not know: single ops, kernels.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.dtypes import ALL, DType
 from tracefuse.ir.fusion import Attributes, Fusion, Node, Require, Shape
 from tracefuse.ir.library_kinds import Library

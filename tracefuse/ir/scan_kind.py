@@ -8,8 +8,9 @@ Must not know: single ops.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.dtypes import DType
 from tracefuse.ir.fusion import Fusion, Node, Op
 from tracefuse.ir.library_kinds import Library

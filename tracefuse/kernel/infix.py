@@ -6,7 +6,7 @@ precedence is parenthesized, and so is a right operand of equal precedence: floa
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from segments.lazy_dataclasses import dataclass
 
 ATOM = 100
 

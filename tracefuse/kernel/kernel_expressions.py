@@ -6,9 +6,9 @@ effects, and each has a dtype. `kernel_ir` has the statements and kernels, and e
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse import dtypes
 from tracefuse.dtypes import DType
 from tracefuse.errors import InternalError

@@ -101,6 +101,40 @@ def _reduction(statement: ir.GroupReduce) -> str:
     return f"{names} = reduce over {statement.group} threads (({states[0]}), ({states[1]})) -> ({results})"
 
 
+def _copy(statement: ir.Copy | ir.StartCopy | ir.EndBatch | ir.AwaitCopies | ir.Transpose) -> str:
+    match statement:
+        case ir.Copy(to, to_index, source, source_index, width, cache):
+            wide = f"{source.name}[{expression(source_index)} : +{width}{_cache(cache)}]"
+            return f"{to.name}[{expression(to_index)} : +{width}] = {wide}"
+        case ir.StartCopy(to, to_index, source, source_index, width):
+            wide = f"{source.name}[{expression(source_index)} : +{width}]"
+            return f"{to.name}[{expression(to_index)} : +{width}] = {wide}, awaited later"
+        case ir.EndBatch():
+            return "end of a batch of copies"
+        case ir.AwaitCopies(later):
+            return f"await copies{f' but those of the last {later} batches' if later else ''}"
+        case ir.Transpose(to, to_pitch, source, from_pitch, rows, columns, _, start):
+            sides = f"{expression(rows)}, {expression(columns)}"
+            pitch = from_pitch if isinstance(from_pitch, int) else expression(from_pitch)
+            place = f":{pitch}" if start is None else f"{expression(start)} :: {pitch}"
+            return f"{to.name}[:{to_pitch}] = transposed {source.name}[{place}] of {sides}"
+
+
+def _matrices(statement: ir.LoadMatrices | ir.MultiplyMatrices | ir.StorePair) -> str:
+    match statement:
+        case ir.LoadMatrices(to, to_index, source, source_index, transposed):
+            matrices = f"{'transposed ' if transposed else ''}matrices at {source.name}[{expression(source_index)}]"
+            return f"{to.name}[{expression(to_index)} : +4] = {matrices}"
+        case ir.MultiplyMatrices(sums, sums_index, left, left_index, right, right_index, dtype):
+            pairs = 2 if dtype is left.dtype else 1
+            factors = f"{left.name}[{expression(left_index)} : +{4 * pairs}] @ "
+            factors += f"{right.name}[{expression(right_index)} : +{2 * pairs}]"
+            return f"{sums.name}[{expression(sums_index)} : +4] += {factors} of {dtype.short}"
+        case ir.StorePair(buffer, index, low, high, dtype):
+            pair = f"{dtype.short} pair ({expression(low)}, {expression(high)})"
+            return f"{buffer.name}[{expression(index)}] = {pair}"
+
+
 def _lines(body: Sequence[ir.Statement], indent: str) -> Iterator[str]:
     for statement in body:
         match statement:
@@ -117,32 +151,10 @@ def _lines(body: Sequence[ir.Statement], indent: str) -> Iterator[str]:
             case ir.Store(buffer, index, value, cache, block):
                 where = "" if block is None else f" of block {expression(block)}"
                 yield f"{indent}{buffer.name}{where}[{expression(index)}{_cache(cache)}] = {expression(value)}"
-            case ir.Copy(to, to_index, source, source_index, width, cache):
-                wide = f"{source.name}[{expression(source_index)} : +{width}{_cache(cache)}]"
-                yield f"{indent}{to.name}[{expression(to_index)} : +{width}] = {wide}"
-            case ir.StartCopy(to, to_index, source, source_index, width):
-                wide = f"{source.name}[{expression(source_index)} : +{width}]"
-                yield f"{indent}{to.name}[{expression(to_index)} : +{width}] = {wide}, awaited later"
-            case ir.EndBatch():
-                yield f"{indent}end of a batch of copies"
-            case ir.AwaitCopies(later):
-                yield f"{indent}await copies{f' but those of the last {later} batches' if later else ''}"
-            case ir.Transpose(to, to_pitch, source, from_pitch, rows, columns, _, start):
-                sides = f"{expression(rows)}, {expression(columns)}"
-                pitch = from_pitch if isinstance(from_pitch, int) else expression(from_pitch)
-                place = f":{pitch}" if start is None else f"{expression(start)} :: {pitch}"
-                yield f"{indent}{to.name}[:{to_pitch}] = transposed {source.name}[{place}] of {sides}"
-            case ir.LoadMatrices(to, to_index, source, source_index, transposed):
-                matrices = f"{'transposed ' if transposed else ''}matrices at {source.name}[{expression(source_index)}]"
-                yield f"{indent}{to.name}[{expression(to_index)} : +4] = {matrices}"
-            case ir.MultiplyMatrices(sums, sums_index, left, left_index, right, right_index, dtype):
-                pairs = 2 if dtype is left.dtype else 1
-                factors = f"{left.name}[{expression(left_index)} : +{4 * pairs}] @ "
-                factors += f"{right.name}[{expression(right_index)} : +{2 * pairs}]"
-                yield f"{indent}{sums.name}[{expression(sums_index)} : +4] += {factors} of {dtype.short}"
-            case ir.StorePair(buffer, index, low, high, dtype):
-                pair = f"{dtype.short} pair ({expression(low)}, {expression(high)})"
-                yield f"{indent}{buffer.name}[{expression(index)}] = {pair}"
+            case ir.Copy() | ir.StartCopy() | ir.EndBatch() | ir.AwaitCopies() | ir.Transpose():
+                yield indent + _copy(statement)
+            case ir.LoadMatrices() | ir.MultiplyMatrices() | ir.StorePair():
+                yield indent + _matrices(statement)
             case ir.For():
                 kind = "" if statement.kind == "serial" else f" {statement.kind}"
                 yield f"{indent}for {statement.variable.name} in {_range(statement)}{kind}:"

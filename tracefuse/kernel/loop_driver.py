@@ -13,9 +13,9 @@ of the kernel language.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TypeAlias
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.dtypes import DType
 from tracefuse.kernel.kernel_ir import Buffer, Expression, Kernel, Variable, without_comments
 from tracefuse.kernel.kernel_text import expression, kernel_text, parameter_text
@@ -235,23 +235,28 @@ class LoopDriver:
         ]
         return "\n".join([*lines, ""]) + "".join(map(kernel_text, self.kernels))
 
+    def _call(self, statement: RunKernel | CallFunction | CallInnerLoop | CallPython) -> str:
+        match statement:
+            case RunKernel(kernel, arguments, flag):
+                texts = [a if isinstance(a, str) else str(expression(a)) for a in arguments]
+                checked = "" if flag is None else f", ends if {flag} is set"
+                return f"run {self.kernels[kernel].name}({', '.join(texts)}){checked}"
+            case CallFunction(function, values, result):
+                texts = [_argument_text(one) for one in values]
+                target = "" if result is None else f"{result}[0] = "
+                return f"{target}call {expression(function)}({', '.join(texts)})"
+            case CallInnerLoop(function, _, pointers, extents, _):
+                sizes = ", ".join(str(expression(extent)) for extent in extents)
+                return f"call loop {expression(function)}({', '.join(pointers)}) of [{sizes}]"
+            case CallPython(function, values):
+                texts = [_argument_text(one) for one in values]
+                return f"call Python's {expression(function)}({', '.join(texts)})"
+
     def _lines(self, body: tuple[DriverStatement, ...], indent: str) -> Iterator[str]:
         for statement in body:
             match statement:
-                case RunKernel(kernel, arguments, flag):
-                    texts = [a if isinstance(a, str) else str(expression(a)) for a in arguments]
-                    checked = "" if flag is None else f", ends if {flag} is set"
-                    yield f"{indent}run {self.kernels[kernel].name}({', '.join(texts)}){checked}"
-                case CallFunction(function, values, result):
-                    texts = [_argument_text(one) for one in values]
-                    target = "" if result is None else f"{result}[0] = "
-                    yield f"{indent}{target}call {expression(function)}({', '.join(texts)})"
-                case CallInnerLoop(function, _, pointers, extents, _):
-                    sizes = ", ".join(str(expression(extent)) for extent in extents)
-                    yield f"{indent}call loop {expression(function)}({', '.join(pointers)}) of [{sizes}]"
-                case CallPython(function, values):
-                    texts = [_argument_text(one) for one in values]
-                    yield f"{indent}call Python's {expression(function)}({', '.join(texts)})"
+                case RunKernel() | CallFunction() | CallInnerLoop() | CallPython():
+                    yield indent + self._call(statement)
                 case RequireNumber(pointer):
                     yield f"{indent}end if {pointer}[0] is NaN"
                 case LocalMemory(pointer, size):
@@ -260,12 +265,8 @@ class LoopDriver:
                     yield f"{indent}copy {expression(size)} bytes of {source} to {target}"
                 case StoreNumber(pointer, value):
                     yield f"{indent}{pointer}[0] = {expression(value)}"
-                case OffsetPointer(pointer, base, offset):
-                    yield f"{indent}{pointer} = {base} + {expression(offset)} bytes"
-                case NamePointer(pointer, value):
-                    yield f"{indent}{pointer} = {value}"
-                case ExchangePointers(first, second):
-                    yield f"{indent}exchange {first}, {second}"
+                case OffsetPointer() | NamePointer() | ExchangePointers():
+                    yield indent + _pointer_text(statement)
                 case DefineNumber(variable, value):
                     yield f"{indent}let {variable.name} = {expression(value)}"
                 case CopyElements(target, source, _, shape):
@@ -288,6 +289,16 @@ class LoopDriver:
                     yield from self._lines(condition, indent + "  ")
                     yield f"{indent}  stop unless {flag}[0]"
                     yield from self._lines(steps, indent + "  ")
+
+
+def _pointer_text(statement: OffsetPointer | NamePointer | ExchangePointers) -> str:
+    match statement:
+        case OffsetPointer(pointer, base, offset):
+            return f"{pointer} = {base} + {expression(offset)} bytes"
+        case NamePointer(pointer, value):
+            return f"{pointer} = {value}"
+        case ExchangePointers(first, second):
+            return f"exchange {first}, {second}"
 
 
 def _argument_text(value: str | Expression | LoadedNumber) -> str:

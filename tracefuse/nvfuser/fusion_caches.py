@@ -11,9 +11,10 @@ import json
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.caches import CLEAR_CACHES, Cache, register
 from tracefuse.errors import FusionError, OutOfRangeError
 from tracefuse.ir.fusion import Fusion

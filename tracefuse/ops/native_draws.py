@@ -8,11 +8,11 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.caches import memoized
 from tracefuse.dtypes import float64, int64
 from tracefuse.ir.extents import Expression

@@ -6,8 +6,8 @@ Must not know: kernels, targets.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.dynamic.guards import Guard
 from tracefuse.dynamic.layouts import UNIT, Strided
 from tracefuse.ir.extents import product

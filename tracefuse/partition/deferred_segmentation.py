@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from segments import Predicate
+from segments.lazy_dataclasses import dataclass
 from tracefuse.config import Options
 from tracefuse.ir.fusion import Fusion
 from tracefuse.partition import predicates

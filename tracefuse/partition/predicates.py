@@ -10,10 +10,11 @@ with `both`, `any_of` and `negate`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 
 from segments import Predicate, Verdict, any_of, both, negate, no, yes
+from segments.lazy_dataclasses import dataclass
 from tracefuse.errors import ScalarError, shown
 from tracefuse.ir.extents import Extent, evaluate, product
 from tracefuse.ir.fusion import Fusion, Node

@@ -7,8 +7,8 @@ kernel, an input is copied in the order in which kernels read it. A user's merge
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 
+from segments.lazy_dataclasses import dataclass, replace
 from tracefuse import config
 from tracefuse.config import Options
 from tracefuse.dynamic.guards import Guard
@@ -57,9 +57,12 @@ class SizedChoices:
         )  # fmt: skip
 
 
+NO_CHOICES = SizedChoices()
+
+
 def for_sizes(
     segmentation: Segmentation, sizes: Mapping[int, int], options: Options | None = None,
-    choices: SizedChoices = SizedChoices(), *, layouts: Sequence[Strided | None] = (),
+    choices: SizedChoices = NO_CHOICES, *, layouts: Sequence[Strided | None] = (),
     aligned: frozenset[int] = frozenset(),
 ) -> tuple[Segmentation, tuple[Guard, ...]]:  # fmt: skip
     """Returns a segmentation that is valid at these sizes, and the guards under which it is.

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from segments import Verdict, no, yes
+from segments.lazy_dataclasses import dataclass
 from tracefuse.errors import TracefuseError, UnsupportedError
 from tracefuse.ir.builder import FusionBuilder
 from tracefuse.ir.extents import Expression, Extent, Symbol, as_symbol, input_extent, substitute, symbol, symbols

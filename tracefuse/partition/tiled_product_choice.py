@@ -130,13 +130,19 @@ def _readers(
             found(number, is_inside=fits)
         if fits:
             followers.append(node)
-            stored = {
-                number for number in inside
-                if number in fusion.outputs or any(r.outputs[0] not in inside for r in readers.get(number, ()))
-            }  # fmt: skip
+            stored = _read_outside(fusion, inside, readers)
             if len(stored) <= MOST_OUTPUTS:
                 best, outputs = len(followers), stored
     return followers[:best], outputs
+
+
+def _read_outside(fusion: Fusion, inside: AbstractSet[int], readers: Mapping[int, Sequence[Node]]) -> set[int]:
+    """Returns the values of a kernel that the fusion returns or other nodes read."""
+    return {
+        number
+        for number in inside
+        if number in fusion.outputs or any(r.outputs[0] not in inside for r in readers.get(number, ()))
+    }
 
 
 def _follows(fusion: Fusion, facts: ProductFacts, node: Node) -> bool:

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.dtypes import DType, float32
 from tracefuse.ir.fusion import Fusion, Node, Operand, Shape
 from tracefuse.ir.library_kinds import Library

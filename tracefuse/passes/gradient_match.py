@@ -10,8 +10,8 @@ Must not know: segments, kernels, sizes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.ir.fusion import Fusion, Node
 from tracefuse.ir.op_kinds import Pointwise
 from tracefuse.ops.roles import EXPONENTIAL, PERMUTE

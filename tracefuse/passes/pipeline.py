@@ -12,9 +12,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Generic, TypeVar
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse import config
 from tracefuse.config import Options
 from tracefuse.errors import InternalError, OptionError

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from segments.lazy_dataclasses import dataclass, replace
 from tracefuse.ir.fusion import Fusion, Literal, Node
 from tracefuse.ir.op_kinds import Pointwise
 from tracefuse.ops.roles import ADD, BROADCAST, COMBINERS, DIVIDE, EXPAND, MULTIPLY, POSITIVE_PART

@@ -9,8 +9,8 @@ Must not know: segments, kernels, sizes.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.dtypes import DType
 from tracefuse.ir.extents import Extent, product
 from tracefuse.ir.fusion import Fusion, Literal, Node

@@ -13,9 +13,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TypeAlias
 
+from segments.lazy_dataclasses import replace
 from tracefuse.kernel import kernel_ir as ir
 from tracefuse.passes.kernel_names import names_introduced, names_of_parameters, names_read
 
@@ -126,6 +126,9 @@ class _Renaming:
         short = self.names.get(buffer.name, buffer.name)
         return buffer if short == buffer.name else replace(buffer, name=short)
 
+    def element(self, buffer: ir.Buffer, index: ir.Expression) -> tuple[ir.Buffer, ir.Expression]:
+        return self.buffer(buffer), self.code(index)
+
     def code(self, expression: ir.Expression) -> ir.Expression:
         match expression:
             case ir.Variable():
@@ -151,24 +154,20 @@ class _Renaming:
                 block_code = None if block is None else self.code(block)
                 return ir.Store(self.buffer(buffer), self.code(index), self.code(value), cache, block_code)
             case ir.Copy(to, to_index, source, source_index, width, cache):
-                places = (self.buffer(to), self.code(to_index), self.buffer(source), self.code(source_index))
-                return ir.Copy(*places, width, cache)
+                return ir.Copy(*self.element(to, to_index), *self.element(source, source_index), width, cache)
             case ir.StartCopy(to, to_index, source, source_index, width):
-                places = (self.buffer(to), self.code(to_index), self.buffer(source), self.code(source_index))
-                return ir.StartCopy(*places, width)
+                return ir.StartCopy(*self.element(to, to_index), *self.element(source, source_index), width)
             case ir.Transpose(to, to_pitch, source, from_pitch, rows, columns, width, start):
                 pitch = from_pitch if isinstance(from_pitch, int) else self.code(from_pitch)
                 sides = (self.code(rows), self.code(columns), width, None if start is None else self.code(start))
                 return ir.Transpose(self.buffer(to), to_pitch, self.buffer(source), pitch, *sides)
             case ir.LoadMatrices(to, to_index, source, source_index, transposed):
-                places = (self.buffer(to), self.code(to_index), self.buffer(source), self.code(source_index))
-                return ir.LoadMatrices(*places, transposed)
+                return ir.LoadMatrices(*self.element(to, to_index), *self.element(source, source_index), transposed)
             case ir.MultiplyMatrices(sums, at, left, left_at, right, right_at, dtype):
-                factors = (self.buffer(left), self.code(left_at), self.buffer(right), self.code(right_at))
-                return ir.MultiplyMatrices(self.buffer(sums), self.code(at), *factors, dtype)
+                factors = (*self.element(left, left_at), *self.element(right, right_at))
+                return ir.MultiplyMatrices(*self.element(sums, at), *factors, dtype)
             case ir.StorePair(buffer, index, low, high, dtype):
-                pair = (self.code(low), self.code(high))
-                return ir.StorePair(self.buffer(buffer), self.code(index), *pair, dtype)
+                return ir.StorePair(*self.element(buffer, index), self.code(low), self.code(high), dtype)
             case ir.For(variable, start, stop, step, kind, inside):
                 bounds = (self.code(start), self.code(stop), self.code(step))
                 return ir.For(self.variable(variable), *bounds, kind, self.body(inside))

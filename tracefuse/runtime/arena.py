@@ -8,7 +8,7 @@ live in an arena. Results and the operands of library calls are separate arrays.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from segments import (
@@ -30,6 +30,7 @@ from segments import (
     inputs_of,
     outputs_of,
 )
+from segments.lazy_dataclasses import dataclass
 from tracefuse.ir.extents import Extent, evaluate, floordiv, product
 from tracefuse.runtime.host_program import Allocation
 

@@ -6,9 +6,9 @@ Must not know: plans, kernels.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.ir.extents import Extent
 from tracefuse.runtime.arena import ArenaPlan, slot_name
 from tracefuse.runtime.targets.array_device import ArrayDevice

@@ -111,16 +111,20 @@ def classify(value: Any, path: str, is_users: Callable[[type], bool] = lambda cl
     if not isinstance(value, _STATIC) and not callable(value):
         if is_users(type(value)):
             return Leaf(LeafKind.OBJECT, ("object", type(value)), path, value)
-        if type(value).__module__.startswith("jax.") and type(value).__name__.endswith("Tracer"):
-            raise TraceError(
-                f"{path} is traced by JAX (a {type(value).__name__})",
-                hint="call the fused function outside of jax.jit, jax.grad and jax.vmap, or write it in jax.numpy",
-            )
-        raise TraceError(
-            f"{path} is a {type(value).__name__}, which is not an array, a number or a static value",
-            hint="name it in static_argnames, or register its class with register_pytree_node",
-        )
+        raise _unsupported_object(value, path)
     return Leaf(LeafKind.STATIC, static_key(value, path), path, value)
+
+
+def _unsupported_object(value: Any, path: str) -> TraceError:
+    if type(value).__module__.startswith("jax.") and type(value).__name__.endswith("Tracer"):
+        return TraceError(
+            f"{path} is traced by JAX (a {type(value).__name__})",
+            hint="call the fused function outside of jax.jit, jax.grad and jax.vmap, or write it in jax.numpy",
+        )
+    return TraceError(
+        f"{path} is a {type(value).__name__}, which is not an array, a number or a static value",
+        hint="name it in static_argnames, or register its class with register_pytree_node",
+    )
 
 
 _PYTHON = {bool: dtypes.bool_, int: dtypes.int64, float: dtypes.float64, complex: dtypes.complex128}

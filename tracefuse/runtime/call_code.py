@@ -98,14 +98,14 @@ class CallWriter:
         self.holders: dict[str, None] = {}
         self.text = ""
         self.arenas = ArenaCode(
-            plan.arena_plan, target.device, self._name, self._extent, self._hold, plain, most_kept
+            plan.arena_plan, target.device, self._name, self.extent, self._hold, plain, most_kept
         )  # fmt: skip
         self.allocations = AllocationCode(
             self.arena_plan, target.calls, self._name, lambda extent: self._once(self._extent(extent)), self._hold,
             self._addresses,
         )  # fmt: skip
         self.exchanges = ExchangeCode(target.device, self._name, self._hold, self._addresses)
-        self.checks = CallChecks(plan, target.calls, self._name, self._extent)
+        self.checks = CallChecks(plan, target.calls, self._name, self.extent)
         self.memory = MemoryCode(
             self.fusion,
             target.device,
@@ -115,7 +115,7 @@ class CallWriter:
             plan.reused,
             {n for n, layout in zip(self.fusion.tensor_inputs, plan.layouts, strict=True) if layout is None},
             self._name,
-            self._extent,
+            self.extent,
             name_of,
             address_of,
         )
@@ -125,7 +125,8 @@ class CallWriter:
         self.names[name] = value
         return name
 
-    def _extent(self, extent: Extent) -> str:
+    def extent(self, extent: Extent) -> str:
+        """Returns the text of an extent."""
         return python_text(extent, self._symbol)
 
     def _symbol(self, symbol: Symbol) -> str:
@@ -211,44 +212,53 @@ class CallWriter:
         together = join_launches(group, self._kernel_of, self.arena_plan.slots, self.memory.overlaps())
         for instruction in group if is_graph else join_allocations(together, self.calls.most_together):
             match instruction:
-                case AllocateBuffer(value, spec):
-                    before += self.allocations.one(value, spec)
-                case JoinedAllocations(allocations):
-                    before += self.allocations.together(allocations)
-                case Alias(value, original):
-                    before.append(f"    {self._hold(name_of(value))} = {name_of(original)}")
-                    if self.calls.addresses:
-                        before.append(f"    {address_of(value)} = {address_of(original)}")
-                case CopyBuffer(source, target):
-                    before.append(f"    copy({name_of(source)}, {name_of(target)})")
-                case segments.Communicate():
-                    before += tagged(self.exchanges.start(instruction), instruction.step)
-                case segments.WaitRequest(request):
-                    before += self.exchanges.wait(request)
-                case segments.StartCoalescing():
-                    before.append(f"    {self._name('group', self.target.device.start_coalescing)}()")
-                case segments.EndCoalescing():
-                    before.append(f"    {self._name('group', self.target.device.end_coalescing)}()")
-                case HostOp():
-                    before += tagged(self.exchanges.host_op(instruction, self.holders), instruction.step)
-                case HostLoop():
-                    loop = StreamLoop(instruction, self.fusion, self.target)
-                    run = self._name("loop", loop.call)
-                    stream = "None" if self.calls.stream_text() is None else "stream"
-                    line = f"    {run}({', '.join([stream, *map(name_of, loop.values)])})"
-                    before += tagged([line], loop.segments[0])
-                case JoinedLaunches(joined):
-                    before += tagged(self._joined(joined), joined[0].step)
                 case Launch():
                     launches.append(instruction)
                     if not is_graph:
                         before += tagged(self._launch(instruction), instruction.step)
-                case Release(value) if value not in inputs and value not in self.arena_plan.slots:
-                    (after if is_graph else before).append(f"    {self._holder(value)} = None")
+                case Release(value):
+                    if value not in inputs and value not in self.arena_plan.slots:
+                        (after if is_graph else before).append(f"    {self._holder(value)} = None")
+                case _:
+                    before += self._instruction(instruction)
         if is_graph:
             order = launch_order(group, self.arena_plan, self.plan.memory)
             before += tagged(self._graph(launches, order, position), launches[0].step)
         return [*before, *after]
+
+    def _instruction(self, instruction: Instruction | JoinedLaunches | JoinedAllocations) -> Iterable[str]:
+        """Writes an instruction that is neither a single launch nor a release."""
+        match instruction:
+            case AllocateBuffer(value, spec):
+                return self.allocations.one(value, spec)
+            case JoinedAllocations(allocations):
+                return self.allocations.together(allocations)
+            case Alias(value, original):
+                same = [(address_of(value), address_of(original))] if self.calls.addresses else []
+                pairs = [(self._hold(name_of(value)), name_of(original)), *same]
+                return [f"    {name} = {other}" for name, other in pairs]
+            case CopyBuffer(source, target):
+                return [f"    copy({name_of(source)}, {name_of(target)})"]
+            case segments.Communicate():
+                return tagged(self.exchanges.start(instruction), instruction.step)
+            case segments.WaitRequest(request):
+                return self.exchanges.wait(request)
+            case segments.StartCoalescing():
+                return [f"    {self._name('group', self.target.device.start_coalescing)}()"]
+            case segments.EndCoalescing():
+                return [f"    {self._name('group', self.target.device.end_coalescing)}()"]
+            case HostOp():
+                return tagged(self.exchanges.host_op(instruction, self.holders), instruction.step)
+            case HostLoop():
+                loop = StreamLoop(instruction, self.fusion, self.target)
+                run = self._name("loop", loop.call)
+                stream = "None" if self.calls.stream_text() is None else "stream"
+                line = f"    {run}({', '.join([stream, *map(name_of, loop.values)])})"
+                return tagged([line], loop.segments[0])
+            case JoinedLaunches(joined):
+                return tagged(self._joined(joined), joined[0].step)
+            case _:  # instructions of streams, which `is_written` leaves to the runner
+                return []
 
     def _is_graph(self, group: Sequence[Instruction]) -> bool:
         """Whether a group of instructions is launched as one graph."""

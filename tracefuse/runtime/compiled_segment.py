@@ -6,11 +6,11 @@ Each has a `run` function that runs the segment by itself, from its inputs and t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.dtypes import DType
 from tracefuse.generated_code import compile_function
 from tracefuse.ir.control_flow import ControlFlow

@@ -7,9 +7,9 @@ driver is compiled. A driver whose kernel meets an index out of range ends; the 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse import config
 from tracefuse.caches import BoundedTable, Cache, register
 from tracefuse.ir.control_flow import ControlFlow

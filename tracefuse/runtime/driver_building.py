@@ -6,10 +6,11 @@ layouts and integers of one call; a driver serves every call that has them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+import contextlib
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
+from segments.lazy_dataclasses import dataclass, replace
 from tracefuse.dtypes import bool_, int64
 from tracefuse.ir.control_flow import CountedLoop, RangeLoop, WhileLoop
 from tracefuse.ir.extents import evaluate
@@ -263,39 +264,42 @@ class DriverBuilder:
             start, stop = (self.parameters.number(FromBounds(k), int64) for k in range(2))
         self._depth += 1
         starts, stops = (bounds.values(node.attributes[name]) for name in ("start", "stop"))
-        initial = operands[len(operands) - count :]
-        outputs = fusion.outputs
         carries = [
             self._in_place(first, operands, out)
             if number in fusion.aliases
             else self._carries(body, [first], out, k)[0]
-            for k, (first, number) in enumerate(zip(initial, outputs, strict=False))
+            for k, (first, number) in enumerate(zip(operands[len(operands) - count :], fusion.outputs, strict=False))
         ]
         counter, inside = Variable(self._name("k"), int64), list[DriverStatement]()
         parents, steps = sampled_steps(starts, stops, self.active)
         if not steps:  # as in every step that reaches the loop
             out.append(ChooseStatements((((ir.call("le", stop, start),), ()),)))
             return constant(0), carries, self._last_results_of_none(fusion, count)
-        outer = self.samples, self.active
-        self.samples, self.active = len(steps), list(range(len(steps)))
-        captured = [operand.for_samples(parents) for operand in operands[1 : -count or None]]
-        currents = [carry.current.for_samples(parents) for carry in carries]
-        step_operands = [Number(tuple(steps), None, counter), *captured, *currents]
-        rest = self._last_results(body, step_operands, count)
-        written = [
-            carry.following.for_samples(parents)
-            for carry, n in zip(carries, outputs, strict=False)
-            if n not in fusion.aliases
-        ]
-        condition, around = node.attributes.get("condition"), self.is_in_branch
-        self.is_in_branch = around or (condition is not None and self._depth > 1)
-        self.step(body, step_operands, [*written, *rest], inside)
-        self.samples, self.active = outer
-        self.is_in_branch = around
+        condition = node.attributes.get("condition")
+        with self._inside(len(steps), condition is not None and self._depth > 1):
+            captured = [operand.for_samples(parents) for operand in operands[1 : -count or None]]
+            currents = [carry.current.for_samples(parents) for carry in carries]
+            step_operands = [Number(tuple(steps), None, counter), *captured, *currents]
+            rest = self._last_results(body, step_operands, count)
+            written = [
+                carry.following.for_samples(parents)
+                for carry, number in zip(carries, fusion.outputs, strict=False)
+                if number not in fusion.aliases
+            ]
+            self.step(body, step_operands, [*written, *rest], inside)
         self._advance([carry for carry in carries if carry.current is not carry.following], inside)
         flag = None if condition is None else carries[condition].current.pointer
         out.append(CountedSteps(counter, start, stop, node.attributes["reverse"], tuple(inside), flag, count_of_steps))
         return count_of_steps or constant(0), carries, rest
+
+    @contextlib.contextmanager
+    def _inside(self, samples: int, is_branch: bool) -> Iterator[None]:
+        """Builds a body for so many sampled steps. is_branch: the loop is a branch, which may have no step."""
+        outside = self.samples, self.active, self.is_in_branch
+        self.samples, self.active = samples, list(range(samples))
+        self.is_in_branch = self.is_in_branch or is_branch
+        yield
+        self.samples, self.active, self.is_in_branch = outside
 
     def _in_place(self, initial: Operand, operands: Sequence[Operand], out: list[DriverStatement]) -> _CarriedMemory:
         """Returns the memory of a value that steps update: that of its initial value, if nothing else reads it.

@@ -10,10 +10,11 @@ Must not know: targets.
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
 from segments.instructions import Alias, AllocateBuffer, Instruction, Launch
+from segments.lazy_dataclasses import dataclass
 from tracefuse.runtime.arena import ArenaPlan
 from tracefuse.runtime.compiled_segment import CompiledSegment
 

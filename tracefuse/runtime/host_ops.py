@@ -6,11 +6,11 @@ The definition of an op provides the host operation as `into`. An op without it 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.dtypes import DType
 from tracefuse.ir.fusion import Fusion, Into, Node, Op
 from tracefuse.ir.op_kinds import Reduction

@@ -7,12 +7,12 @@ Otherwise the result has a buffer of its own, and a Copy follows the last reader
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
 import segments
 from segments import Alias, AllocateBuffer, CopyBuffer, Launch, Program, Release
+from segments.lazy_dataclasses import dataclass
 from tracefuse.dtypes import DType
 from tracefuse.generated_code import compile_expression
 from tracefuse.ir.extents import python_text, symbols
@@ -65,44 +65,65 @@ def build_host_program(
     )
     ids = tuple(key for key, _, _ in fusion.axis_ids())
     bound = tuple(dict.fromkeys((*graph.inputs, *ids, *(buffer.memory for buffer in output_buffers))))
-    last = _last_reader_of_arguments(launches, set(bound), results.copied)
-    last = max([last, *(k for k, raises in enumerate(may_raise) if raises and results.copied)])
-    # In the order of releases, a launch also reads the buffers that it writes, and all copies together are one launch.
-    copying = Launch(-1, tuple(n for buffer in results.copied for n in (buffer.value, buffer.memory)), ())
+    last = _last_before_copies(launches, set(bound), results.copied, may_raise)
     waits = wait_positions(launches, exchanges, last if results.copied else -1)
-    events: list[Launch] = []
-    for k, launch in enumerate([*launches, None]):
-        events += [_event(fusion, launches[step], results, WAITING) for step in waits.get(k, ())]
-        if k == last + 1:
-            events.append(copying)
-        if launch is not None:
-            events.append(_event(fusion, launch, results, STARTING if k in exchanges else None))
+    events = _events(fusion, launches, results, exchanges, waits, last)
     outputs = returned_memory(fusion, results.copied)
     dying = segments.releases(events, bound, outputs)
     instructions: list[segments.Instruction] = [Release(value) for value in dying[0]]
-    requests: dict[int, int] = {}  # by step, the number of its first exchange
-    first = 0
+    started = _StartedExchanges(exchanges, waits)
     for event, dead in zip(events, dying[1:], strict=True):
-        if event is copying:
+        if event.label is COPYING:
             instructions += [CopyBuffer(buffer.value, buffer.memory) for buffer in results.copied]
         elif event.label is WAITING:
-            instructions += exchanges[event.step].wait(requests[event.step])
-        elif event.label is STARTING:
-            instructions += _allocate_outputs(fusion, launches[event.step], fills[event.step], results)
-            requests[event.step] = first
-            overlaps = event.step not in waits.get(event.step + 1, ())
-            instructions += exchanges[event.step].communicate(event.step, first, overlaps)
-            first += len(exchanges[event.step].labels)
+            instructions += started.wait(event.step)
         else:
             instructions += _allocate_outputs(fusion, launches[event.step], fills[event.step], results)
-            instructions.append(launches[event.step])
+            instructions += started.start(event.step) if event.label is STARTING else [launches[event.step]]
         instructions += [Release(value) for value in dead]
     program = Program(bound, outputs, instructions)
     program.verify()
     return program
 
 
-STARTING, WAITING = "starts an exchange", "waits for an exchange"
+class _StartedExchanges:
+    """Numbers the exchanges of a program in the order in which they start. waits: see `wait_positions`."""
+
+    def __init__(self, exchanges: Mapping[int, ExchangeStep], waits: Mapping[int, Sequence[int]]) -> None:
+        self._exchanges, self._waits = exchanges, waits
+        self._first: dict[int, int] = {}  # by step, the number of its first exchange
+        self._count = 0
+
+    def start(self, step: int) -> Sequence[segments.Instruction]:
+        self._first[step] = self._count
+        self._count += len(self._exchanges[step].labels)
+        overlaps = step not in self._waits.get(step + 1, ())
+        return self._exchanges[step].communicate(step, self._first[step], overlaps)
+
+    def wait(self, step: int) -> Sequence[segments.Instruction]:
+        return self._exchanges[step].wait(self._first[step])
+
+
+STARTING, WAITING, COPYING = "starts an exchange", "waits for an exchange", "copies into output buffers"
+
+
+def _events(
+    fusion: Fusion, launches: Sequence[Launch], results: _Results, exchanges: Mapping[int, ExchangeStep],
+    waits: Mapping[int, Sequence[int]], last: int,
+) -> list[Launch]:  # fmt: skip
+    """Returns what reads and writes values, in order. last: the position of the launch before all copies.
+
+    In the order of releases, a launch also reads the buffers that it writes, and all copies together are one launch.
+    """
+    copied = tuple(n for buffer in results.copied for n in (buffer.value, buffer.memory))
+    events: list[Launch] = []
+    for k, launch in enumerate([*launches, None]):
+        events += [_event(fusion, launches[step], results, WAITING) for step in waits.get(k, ())]
+        if k == last + 1:
+            events.append(Launch(-1, copied, (), COPYING))
+        if launch is not None:
+            events.append(_event(fusion, launch, results, STARTING if k in exchanges else None))
+    return events
 
 
 def _event(fusion: Fusion, launch: Launch, results: _Results, exchange: str | None) -> Launch:
@@ -115,13 +136,15 @@ def _written_buffers(launch: Launch, results: _Results) -> tuple[int, ...]:
     return tuple(results.direct[value].memory for value in launch.outputs if value in results.direct)
 
 
-def _last_reader_of_arguments(launches: Sequence[Launch], bound: set[int], copied: Sequence[OutputBuffer]) -> int:
-    """Returns the position of the last launch that reads an argument or computes a copied result."""
+def _last_before_copies(
+    launches: Sequence[Launch], bound: set[int], copied: Sequence[OutputBuffer], may_raise: Sequence[bool]
+) -> int:
+    """Returns the position of the last launch that reads an argument, computes a copied result or can raise."""
     values = {buffer.value for buffer in copied}
     positions = (
         k
         for k, launch in enumerate(launches)
-        if values and (values.intersection(launch.outputs) or _reads_memory(launch, bound))
+        if values and (values.intersection(launch.outputs) or _reads_memory(launch, bound) or may_raise[k])
     )
     return max(positions, default=-1)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -37,6 +36,7 @@ from segments import (
     Wait,
     WaitRequest,
 )
+from segments.lazy_dataclasses import dataclass
 from tracefuse.dtypes import DType
 from tracefuse.ir.extents import Extent
 from tracefuse.ir.fusion import Fusion, Literal, Op

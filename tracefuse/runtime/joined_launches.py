@@ -8,11 +8,12 @@ memory, of which it is known what overlaps it. Memory that a launch still reads 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import TypeAlias
 
 from segments import Alias, AllocateBuffer, Instruction, Launch, Release
+from segments.lazy_dataclasses import dataclass
 
 LEAST = 4
 """Fewer launches are not worth the compilation of a kernel that takes several."""
@@ -71,11 +72,10 @@ def join_launches(
     waiting = _Waiting()
     placed = {i.value for i in group if isinstance(i, Alias) and i.value in overlaps}
     new = {i.value for i in group if isinstance(i, AllocateBuffer)} - set(shared)
-    allocations: list[AllocateBuffer] = []  # of the next launch: after what waits has released memory
     for instruction in group:
         match instruction:
             case AllocateBuffer():
-                allocations.append(instruction)
+                waiting.allocations.append(instruction)
             case Release(value) if value in waiting.touched:
                 waiting.releases.append(instruction)
             case Release():
@@ -89,31 +89,31 @@ def join_launches(
                 written = {*outputs, *(other for value in outputs for other in overlaps.get(value, ()))}
                 if waiting.conflicts(instruction, written):
                     yield from waiting.flush()
-                yield from allocations
-                allocations.clear()
+                yield from waiting.allocate()
                 waiting.add(kernel, instruction, written)
             case _:
                 yield from waiting.flush()
-                yield from allocations
-                allocations.clear()
+                yield from waiting.allocate()
                 if isinstance(instruction, Alias):
                     new -= {instruction.value, instruction.original}
                 yield instruction
     yield from waiting.flush()
-    yield from allocations
+    yield from waiting.allocate()
 
 
 @dataclass(slots=True)
 class _Waiting:
     """The launches that wait, by kernel. written, touched: the values that they write, and that they read or write.
 
-    A value counts as written if a launch writes memory that the value shares.
+    A value counts as written if a launch writes memory that the value shares. allocations: of the next launch, for
+    after what waits has released memory.
     """
 
     launches: dict[Hashable, list[Launch]] = field(default_factory=dict)
     written: set[int] = field(default_factory=set)
     touched: set[int] = field(default_factory=set)
     releases: list[Release] = field(default_factory=list)
+    allocations: list[AllocateBuffer] = field(default_factory=list)
 
     def conflicts(self, launch: Launch, written: Collection[int]) -> bool:
         """Whether a launch that writes these values must run after those that wait."""
@@ -123,6 +123,11 @@ class _Waiting:
         self.launches.setdefault(kernel, []).append(launch)
         self.written.update(written)
         self.touched.update((*launch.inputs, *written))
+
+    def allocate(self) -> Iterator[AllocateBuffer]:
+        """Yields the allocations of the next launch."""
+        yield from self.allocations
+        self.allocations = []
 
     def flush(self) -> Iterator[Instruction | JoinedLaunches]:
         """Yields all launches, then the releases of what they touch."""

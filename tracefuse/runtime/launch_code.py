@@ -7,9 +7,9 @@ of values.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.dynamic.layouts import STRIDE_NAME
 from tracefuse.ir.data_positions import origin_of_positions, raise_flagged
 from tracefuse.ir.extents import Expression, Extent, Symbol, python_text, substitute

@@ -7,10 +7,10 @@ of the arrays of a call, and the memory of one element. Nothing runs on them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from segments import AllocateBuffer, HostLoop
+from segments.lazy_dataclasses import dataclass
 from tracefuse.dynamic.layouts import BROADCAST, CONTIGUOUS, UNIT, Strided
 from tracefuse.ir.extents import evaluate
 from tracefuse.runtime.plan import Plan

@@ -6,13 +6,14 @@ serves every call that satisfies the guards, because kernels take extents as arg
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import segments
 from segments import Program, Runner
+from segments.lazy_dataclasses import dataclass, replace
 from tracefuse import config
 from tracefuse.config import Options
 from tracefuse.dynamic.guards import Guard
@@ -123,9 +124,8 @@ def build_plan(
     segmentation: Segmentation, target: Target, layouts: LayoutKey, values: Mapping[int, int],
     strides: Mapping[str, int], *, guards: Sequence[Guard] = (), aligned: frozenset[int] = frozenset(),
     options: Options | None = None, disk: DiskCache | None = None, output_buffers: Sequence[OutputBuffer] = (),
-    watch: Watch | None = None,
-    slices_of: Callable[[Sliced], Computation] | None = None, donated: Sequence[Donated] = (),
-    computation_of: ComputationOf | None = None, tilings: TilingChooser | None = None,
+    watch: Watch | None = None, slices_of: Callable[[Sliced], Computation] | None = None,
+    donated: Sequence[Donated] = (), computation_of: ComputationOf | None = None, tilings: TilingChooser | None = None,
 ) -> Plan:  # fmt: skip
     """Lowers and compiles every segment for the sizes of a call. Segments compile in parallel.
 
@@ -141,7 +141,7 @@ def build_plan(
     streamed = on_streams(segmentation.fusion)
     # A program with streams copies results into output buffers at the end.
     reused = () if streamed else plan_reuse(segmentation, donated, output_buffers, values)
-    memory = () if streamed else (*output_buffers, *(reuse.buffer for reuse in reused))
+    memory = () if streamed else _memory(output_buffers, reused)
     lowering = SegmentLowering(segmentation, target, layouts, values, strides, aligned, options, memory, tilings)
     plan_guards = [*guards, *(guard for reuse in reused for guard in reuse.guards), *_lower_kernels(lowering, streamed)]
     direct = frozenset(lowering.direct)
@@ -149,21 +149,17 @@ def build_plan(
     chosen, before = time.perf_counter(), target.compiler.statistics()
     functions = compile_all({k: lowered for k, (_, lowered) in lowering.lowerings.items()}, target, disk)
     finished, after = time.perf_counter(), target.compiler.statistics()
-
-    def called(part: Part, position: int) -> CompiledSegment:
-        drives = not options.disables("loop_drivers")
-        return called_segment(part, position, target, slices_of, watch, computation_of, disk, drives)
-
-    compiled = _compiled_segments(lowering, target, functions, called)
-    if watch is not None:
-        compiled = [c if c.part.slices is not None else watch(c, position) for position, c in enumerate(compiled)]
+    called = functools.partial(
+        called_segment, target=target, slices_of=slices_of, watch=watch, computation_of=computation_of, disk=disk,
+        is_driven=not options.disables("loop_drivers"),
+    )  # fmt: skip
+    compiled = _compiled_segments(lowering, target, functions, called, watch)
     if streamed:
         program = _stream_program(segmentation, compiled, output_buffers, options, watched=watch is not None)
     else:
-        memory = (*output_buffers, *(reuse.buffer for reuse in reused))
+        memory = _memory(output_buffers, reused)
         program = _host_program(segmentation, compiled, memory, direct, lowering.may_raise, options)
-    graph = options.graph == "on"
-    arena_plan = _plan_arenas(program, compiled, target, graph=graph) if is_written(program) else NO_ARENAS
+    arena_plan = _plan_arenas(program, compiled, target, graph=options.graph == "on")
     kernels = Statistics(*(later - earlier for earlier, later in zip(before, after, strict=True)))
     times = BuildTimes(chosen - started, finished - chosen, time.perf_counter() - finished, kernels)
     return Plan(
@@ -188,15 +184,18 @@ def _lower_kernels(lowering: SegmentLowering, streamed: bool) -> list[Guard]:
 
 def _compiled_segments(
     lowering: SegmentLowering, target: Target, functions: Mapping[int, Any],
-    called: Callable[[Part, int], CompiledSegment],
+    called: Callable[[Part, int], CompiledSegment], watch: Watch | None,
 ) -> list[CompiledSegment]:  # fmt: skip
     """Returns what runs each segment. functions: the compiled kernels by position. called: what runs any other one."""
-    return [
+    compiled = [
         kernel_segment(*lowering.lowerings[position], functions[position], position, target)
         if position in lowering.lowerings
         else _product_segment(lowering.segmentation, position, target, lowering) or called(part, position)
         for position, part in enumerate(lowering.segmentation.segments)
     ]
+    if watch is None:
+        return compiled
+    return [one if one.part.slices is not None else watch(one, position) for position, one in enumerate(compiled)]
 
 
 def _product_segment(
@@ -208,6 +207,11 @@ def _product_segment(
         return None
     interface = SegmentExtents(segmentation, segmentation.segments[position], lowering.layout_of)
     return product_segment(interface, *product, position, target)
+
+
+def _memory(output_buffers: Sequence[OutputBuffer], reused: Sequence[ReusedBuffer]) -> tuple[OutputBuffer, ...]:
+    """Returns the memory of the caller that results go into."""
+    return (*output_buffers, *(reuse.buffer for reuse in reused))
 
 
 def _fills(compiled: Sequence[CompiledSegment]) -> list[bool]:
@@ -261,7 +265,9 @@ def _overlap(fusion: Fusion, memory: Sequence[OutputBuffer]) -> bool:
 def _plan_arenas(
     program: segments.Program, compiled: Sequence[CompiledSegment], target: Target, *, graph: bool
 ) -> ArenaPlan:
-    """Plans the arenas of a program, with a slot for each scratch buffer."""
+    """Plans the arenas of a program that compiles to one function, with a slot for each scratch buffer."""
+    if not is_written(program):
+        return NO_ARENAS
     scratch = {
         k: [slot_bytes(size, dtype.itemsize) for dtype, size in segment.scratch] for k, segment in enumerate(compiled)
     }

@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from segments import Alias, AllocateBuffer, Launch, Release, name_of
+from segments.lazy_dataclasses import dataclass
 from tracefuse.generated_code import compile_function
 from tracefuse.ir.extents import evaluate, product
 from tracefuse.runtime.call_code import CallWriter

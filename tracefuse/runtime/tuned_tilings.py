@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.kernel.cache.disk_cache import DiskCache, hashed
 from tracefuse.schedule.cost import Rates
 from tracefuse.schedule.launch_spec import Lowered

@@ -5,8 +5,7 @@ Must not know: kernels, targets, sizes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from segments.lazy_dataclasses import dataclass
 from tracefuse.passes.attention_match import Attention
 from tracefuse.passes.gradient_match import AttentionGradient
 

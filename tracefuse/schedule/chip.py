@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+from segments.lazy_dataclasses import dataclass
 
 _KIB = 1024
 _SHARED_BYTES = {90: 228 * _KIB, 100: 228 * _KIB, 103: 228 * _KIB, 110: 228 * _KIB}

@@ -9,12 +9,11 @@ Must not know: kernels, targets.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
+from segments.lazy_dataclasses import dataclass, replace
 from tracefuse.ir.extents import Extent, product, symbol
 from tracefuse.ir.row_major import delinearize
 from tracefuse.schedule.nest import Loop, coefficient
-from tracefuse.schedule.phases import Region
+from tracefuse.schedule.region_phases import Region
 from tracefuse.schedule.sizes import Sizes
 from tracefuse.schedule.transposed import is_linear, read_offsets
 

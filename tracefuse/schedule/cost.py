@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import Any
+
+from segments.lazy_dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)

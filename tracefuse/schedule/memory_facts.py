@@ -6,8 +6,8 @@ Must not know: targets, kernels.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.ir.fusion import Fusion, Shape
 from tracefuse.schedule.nest import contiguous_strides
 

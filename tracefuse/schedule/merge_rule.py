@@ -16,7 +16,7 @@ from tracefuse.schedule.attention_facts import AttentionFacts
 from tracefuse.schedule.loop_facts import Facts
 from tracefuse.schedule.product_facts import ProductFacts
 from tracefuse.schedule.refusal_codes import RegionRefusal
-from tracefuse.schedule.region import RegionRule, judge_region
+from tracefuse.schedule.region_rule import RegionRule, judge_region
 from tracefuse.schedule.row_column_rule import RowColumnFacts, judge_row_column
 from tracefuse.schedule.row_update_facts import RowUpdateFacts
 

@@ -10,9 +10,10 @@ Must not know: kernel IR, targets.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.errors import InternalError
 from tracefuse.ir.extents import Extent, Symbol, symbol, symbols
 from tracefuse.ir.fusion import Fusion, Literal, Node, Shape

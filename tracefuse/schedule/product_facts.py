@@ -6,8 +6,8 @@ Must not know: kernels, targets, sizes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.ir.extents import Extent, product
 from tracefuse.ir.fusion import Fusion, Node, Shape
 from tracefuse.ir.row_major import delinearize

@@ -16,8 +16,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.ir.fusion import Fusion, Node
 from tracefuse.ir.indexing import reduces
 from tracefuse.ir.library_kinds import Library

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from tracefuse.ir.extents import Extent, product
 from tracefuse.ir.op_kinds import Movement, Pointwise
-from tracefuse.schedule.phases import Region
+from tracefuse.schedule.region_phases import Region
 from tracefuse.schedule.tilings import SizeClasses
 
 

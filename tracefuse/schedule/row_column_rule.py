@@ -15,9 +15,9 @@ Must not know: kernels, targets, sizes.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
 
 from segments import Verdict, yes
+from segments.lazy_dataclasses import dataclass, replace
 from tracefuse.ir.extents import Extent, product
 from tracefuse.ir.fusion import Node
 from tracefuse.ir.indexing import AxisMap, flat, is_along, reduces, use_maps
@@ -25,7 +25,7 @@ from tracefuse.ir.library_kinds import Library
 from tracefuse.ir.op_kinds import Pointwise, Reduction
 from tracefuse.schedule.loop_facts import Facts
 from tracefuse.schedule.refusal_codes import ScheduleRefusal
-from tracefuse.schedule.region import RegionRule, judge_region
+from tracefuse.schedule.region_rule import RegionRule, judge_region
 
 EXPENSIVE = 1
 """A value that takes this many expensive ops is stored for the column side instead of being recomputed."""

@@ -9,8 +9,8 @@ Must not know: targets, sizes.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
 
+from segments.lazy_dataclasses import dataclass, replace
 from tracefuse.errors import InternalError
 from tracefuse.ir.extents import product
 from tracefuse.ir.fusion import Fusion, Node
@@ -19,7 +19,7 @@ from tracefuse.ir.subfusion import step_graph
 from tracefuse.schedule.loop_facts import Facts
 from tracefuse.schedule.memory_facts import MemoryFacts
 from tracefuse.schedule.merge_rule import FusionRule, facts_of
-from tracefuse.schedule.phases import operand_of
+from tracefuse.schedule.region_phases import operand_of
 from tracefuse.schedule.row_column_rule import RowColumnFacts
 
 

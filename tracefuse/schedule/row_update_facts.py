@@ -5,8 +5,7 @@ Must not know: kernels, targets, sizes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from segments.lazy_dataclasses import dataclass
 from tracefuse.dtypes import DType
 from tracefuse.ir.fusion import Fusion, Node
 from tracefuse.ir.library_kinds import Library

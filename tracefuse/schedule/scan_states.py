@@ -11,7 +11,8 @@ from tracefuse.ir.scan_kind import Scan
 from tracefuse.kernel.kernel_ir import Expression, call
 from tracefuse.kernel.scalar_code import constant, convert
 from tracefuse.schedule.body import Body
-from tracefuse.schedule.phases import Region, combining, state_types
+from tracefuse.schedule.reduction_states import state_types
+from tracefuse.schedule.region_phases import Region, combining
 from tracefuse.schedule.scopes import Lanes
 
 

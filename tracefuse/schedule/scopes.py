@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field
 from typing import TypeAlias
 
+from segments.lazy_dataclasses import dataclass, replace
 from tracefuse.dtypes import DType, int64
 from tracefuse.ir.extents import (
     Extent,

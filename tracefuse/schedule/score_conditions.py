@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.ir.extents import Extent, symbol, symbols
 from tracefuse.ir.fusion import Fusion, Literal, Node, Operand, Shape
 from tracefuse.ir.indexing import sources

@@ -7,8 +7,9 @@ calls whose sizes lead to the same decisions.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.dynamic.guards import Guard
 from tracefuse.ir.extents import Extent, evaluate, substitute, symbols
 

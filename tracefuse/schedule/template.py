@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field
 from typing import Any, Generic, Self, TypeAlias, TypeVar
 
 from segments import Verdict
+from segments.lazy_dataclasses import dataclass, replace
 from tracefuse import config
 from tracefuse.config import Options
 from tracefuse.dtypes import DType, bfloat16, float16
@@ -25,9 +26,9 @@ from tracefuse.schedule.cost import Rates
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, Scratch
 from tracefuse.schedule.loop_facts import Facts
 from tracefuse.schedule.memory_facts import MemoryFacts
-from tracefuse.schedule.phases import Region
 from tracefuse.schedule.product_facts import ProductFacts
 from tracefuse.schedule.refusal_codes import RegionRefusal
+from tracefuse.schedule.region_phases import Region
 from tracefuse.schedule.row_column_rule import RowColumnFacts
 from tracefuse.schedule.row_update_facts import RowUpdateFacts
 from tracefuse.schedule.sizes import Sizes

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.schedule.cost import Price, Rates, price
 from tracefuse.schedule.sizes import Sizes
 from tracefuse.schedule.tilings import Offer, Tiling

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.ir.extents import Extent
 from tracefuse.schedule.cost import Work
 from tracefuse.schedule.sizes import Sizes

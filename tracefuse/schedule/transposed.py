@@ -6,15 +6,15 @@ Must not know: targets, kernel IR.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 from segments import Verdict, yes
+from segments.lazy_dataclasses import dataclass, replace
 from tracefuse.ir.extents import Expression, Extent, Symbol, symbols
 from tracefuse.ir.fusion import Shape
 from tracefuse.schedule.memory_orders import LEAST_EXTENT, MOST_TILES
 from tracefuse.schedule.nest import Loop, coefficient
-from tracefuse.schedule.phases import Region
 from tracefuse.schedule.refusal_codes import RegionRefusal, ScheduleRefusal
+from tracefuse.schedule.region_phases import Region
 from tracefuse.schedule.sizes import Sizes
 
 

@@ -2,43 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib.util
 from collections import OrderedDict
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from tests.session.samples import times
+from tests.frontend.tracing.fast_calls import Layer, Pair, X, Y, equal, equal_values, only_fast_paths
 from tracefuse import fuse, options, register_pytree_node
-from tracefuse.errors import DtypeError, FusionError, ShapeError, TraceError, UnsupportedError
-from tracefuse.frontend.calls.call import Signature
-from tracefuse.frontend.fuse import FusedFunction
-
-X = np.arange(12, dtype=np.float32).reshape(3, 4)
-Y = X[::-1].copy() - 5
-
-
-@dataclasses.dataclass
-class Layer:
-    weight: Any
-    bias: Any
-    scale: float = 2.0
-
-
-class Pair(NamedTuple):
-    """Its elements are not what its indices give."""
-
-    first: Any
-    second: Any
-
-    def __getitem__(self, index: Any) -> Any:
-        return Pair(self.first[index], self.second[index])
+from tracefuse.errors import ShapeError, TraceError
 
 
 class Box:
@@ -49,35 +22,6 @@ class Box:
 
 
 register_pytree_node(Box, lambda box: ((box.content,), None), lambda _, children: Box(*children))
-
-
-@contextmanager
-def only_fast_paths() -> Iterator[None]:
-    """Fails if a call leaves the fast path."""
-
-    def refuse(*arguments: Any) -> Any:
-        raise AssertionError("a call was flattened in full")
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Signature, "flatten_call", refuse)
-        yield
-
-
-def equal(one: Any, two: Any) -> None:
-    """Trees of one structure with equal leaves."""
-    assert type(one) is type(two)
-    if isinstance(one, dict):
-        assert list(one) == list(two)
-        for key in one:
-            equal(one[key], two[key])
-    elif dataclasses.is_dataclass(one):
-        equal(vars(one), vars(two))
-    elif isinstance(one, (list, tuple)):
-        assert len(one) == len(two)
-        for a, b in zip(tuple.__iter__(one) if isinstance(one, tuple) else one, two, strict=True):
-            equal(a, b)
-    else:
-        np.testing.assert_array_equal(one, two)
 
 
 SIGNATURES: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
@@ -292,208 +236,6 @@ def test_cleared_functions_have_no_fast_paths() -> None:
     fused.cache_clear()
     assert not fused._cache.fast_paths
     np.testing.assert_array_equal(fused(X), X + 1)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# memory for results
-
-
-def test_output_buffers_and_donated_arguments_take_the_fast_path() -> None:
-    fused = fuse(lambda t: {"s": t[0] + t[1], "d": (t[0] - t[1], 3)})
-    out = {"s": np.empty_like(X), "d": (np.empty((3, 8), np.float32)[:, ::2], None)}
-    fused((X, Y), out=out)
-    with only_fast_paths():
-        result = fused((Y, X), out=out)
-        assert result["s"] is out["s"]
-        assert result["d"][0] is out["d"][0]
-        equal(result["d"], (Y - X, 3))
-        result = fused.into(out, (X, Y))
-        equal(result, {"s": X + Y, "d": (X - Y, 3)})
-    step = fuse(lambda state, x: {"w": state["w"] - x, "b": state["b"] + x}, donate_argnums=0)
-    state = step({"w": X.copy(), "b": Y.copy()}, X)
-    with only_fast_paths():
-        for _ in range(3):
-            before = state
-            state = step(before, X)
-            assert all(any(np.shares_memory(state[a], before[b]) for b in before) for a in state)
-    np.testing.assert_array_equal(state["w"], X - 4 * X)
-    with pytest.raises(FusionError, match=r"state\['b'\] was donated; its buffer now holds a result"):
-        step(before, X)
-
-
-def test_a_buffer_that_lies_otherwise_is_noticed() -> None:
-    fused = fuse(lambda x: x + x[::-1])
-    memory = np.zeros((5, 8), np.float32)
-
-    def filled() -> Any:
-        memory[1:4, 2:6] = X
-        return memory[1:4, 2:6]
-
-    buffers: list[Any] = [
-        np.empty((3, 4), np.float32), memory[2:5, 2:6], memory[1:4, 2:6], memory[1:4, 1:5], memory[:3, 4:],
-        np.empty((3, 8), np.float32)[:, ::2], np.empty((4, 3), np.float32).T, np.empty((3, 4), np.float32)[::-1],
-        memory[3:0:-1, 2:6], np.ndarray((3, 4), np.float32, np.empty(60, np.uint8), 1),
-    ]  # fmt: skip
-    for _ in range(3):
-        for buffer in buffers:
-            assert fused(filled(), out=buffer) is buffer
-            np.testing.assert_array_equal(buffer, X + X[::-1])
-    with only_fast_paths():
-        for buffer in buffers:
-            fused(filled(), out=buffer)
-            np.testing.assert_array_equal(buffer, X + X[::-1])
-
-
-def frozen() -> Any:
-    array = np.empty((3, 4), np.float32)
-    array.setflags(write=False)
-    return array
-
-
-@pytest.mark.parametrize(
-    ("out", "error", "message"),
-    [
-        (np.empty((4, 3), np.float32), ShapeError, r"out of output 0 has shape \(4, 3\), the result has \(3, 4\)"),
-        (np.empty(12, np.float32), ShapeError, r"out of output 0 has shape \(12,\)"),
-        (np.empty((3, 4)), DtypeError, "out of output 0 is float64, the result is float32"),
-        (frozen(), UnsupportedError, "out of output 0 is read-only"),
-        (np.broadcast_to(np.float32(0), (3, 4)), UnsupportedError, "read-only"),
-        (np.lib.stride_tricks.as_strided(X.copy(), (3, 4), (0, 4)), UnsupportedError, "on axis 0 share one address"),
-        (3.0, DtypeError, "out of output 0 is a float, not an array"),
-        ([np.empty((3, 4), np.float32)], TraceError, "give a pytree with the structure of the result"),
-    ],
-    ids=["shape", "rank", "dtype", "read-only", "broadcast", "stride 0", "number", "tree"],
-)
-def test_buffers_that_do_not_fit_are_refused_after_fast_calls_too(out: Any, error: Any, message: str) -> None:
-    fused = fuse(lambda x, y: x * y)
-    for buffer in (np.empty((3, 4), np.float32), np.empty((3, 8), np.float32)[:, ::2]):
-        fused(X, Y, out=buffer)
-        with only_fast_paths():
-            fused(X, Y, out=buffer)
-        with pytest.raises(error, match=message):
-            fused(X, Y, out=out)
-
-
-def test_donated_memory_that_cannot_be_taken_is_told_of_at_every_call() -> None:
-    fused = fuse(lambda x, y: x + y, donate_argnums=0)
-    fused(X.copy(), Y), fused(X.copy(), Y)
-    locked, wide = X.copy(), np.zeros((3, 8), np.float32)
-    locked.setflags(write=False)
-    for donated, reason in ((locked, "it is read-only"), (wide[:, ::2], "it is not contiguous"), (Y, "shares its")):
-        for _ in range(2):
-            before = donated.copy()
-            with pytest.warns(UserWarning, match=f"donated buffers are not reused .*{reason}"):
-                np.testing.assert_array_equal(fused(donated, Y), before + Y)
-            np.testing.assert_array_equal(donated, before)
-    with only_fast_paths():
-        fused(X.copy(), Y)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# random forms
-
-
-def trees(leaves: Any) -> Any:
-    return st.recursive(
-        leaves,
-        lambda inner: st.one_of(
-            st.lists(inner, max_size=3), st.lists(inner, max_size=3).map(tuple),
-            st.dictionaries(st.sampled_from(["a", "b", "c", 1, 2]), inner, max_size=3),
-            st.builds(Layer, inner, inner), st.builds(lambda a, b: Pair(a, b), inner, inner),
-        ),
-        max_leaves=5,
-    )  # fmt: skip
-
-
-ARRAYS = st.sampled_from([X, Y, X.T, X[:1], X[0], Y.astype(np.float64), X[::2, ::2]])
-LEAVES = st.one_of(ARRAYS, ARRAYS, st.sampled_from([None, "name", 2, 0.5, np.float32(3), np.array(4.0)]))
-
-
-def changed(tree: Any) -> Any:
-    """Another tree of the same structure, its arrays and numbers doubled."""
-    if isinstance(tree, dict):
-        return {key: changed(child) for key, child in tree.items()}
-    if isinstance(tree, Layer):
-        return Layer(changed(tree.weight), changed(tree.bias), changed(tree.scale))
-    if isinstance(tree, Pair):
-        return Pair(changed(tree.first), changed(tree.second))
-    if isinstance(tree, (list, tuple)):
-        return type(tree)(map(changed, tree))
-    return tree if tree is None or isinstance(tree, str) else tree * 2
-
-
-@settings(max_examples=times(30), deadline=None)
-@given(st.lists(trees(LEAVES), min_size=1, max_size=3), st.integers(0, 7))
-def test_random_trees_give_what_the_function_gives(drawn: list[Any], shuffled: int) -> None:
-    fused = fuse(lambda *args: changed(args))
-    calls = [drawn, drawn, drawn[::-1], changed(drawn), drawn[shuffled % len(drawn) :], drawn]
-    for args in calls:
-        expected = changed(tuple(args))
-        equal_values(fused(*args), expected)
-
-
-def equal_values(one: Any, two: Any) -> None:
-    """As `equal`; a number that is computed comes as a number of Python or as an array without axes."""
-    if isinstance(two, (dict, list, tuple, Layer)):
-        assert type(one) is type(two)
-        for a, b in zip(children(one), children(two), strict=True):
-            equal_values(a, b)
-    else:
-        np.testing.assert_array_equal(one, two)
-
-
-def children(tree: Any) -> list[Any]:
-    if isinstance(tree, dict):
-        assert all(isinstance(key, (str, int)) for key in tree)
-        return [tree[key] for key in tree]
-    if isinstance(tree, Layer):
-        return [tree.weight, tree.bias, tree.scale]
-    return list(tuple.__iter__(tree) if isinstance(tree, tuple) else tree)
-
-
-def test_each_trace_of_a_signature_keeps_one_fast_path() -> None:
-    fused: FusedFunction[Any, Any] = fuse(lambda x: x + 1)
-    for array in (X, X.astype(np.float64), X.astype(np.int32), X.T, Y):
-        fused(array), fused(array)
-    assert [len(calls) for calls in fused._cache.fast_paths.values()] == [3]
-
-
-def test_static_arguments_are_compared_by_the_fast_path() -> None:
-    def function(x: Any, kind: str, *, power: Any) -> Any:
-        return x * 2 if kind == "double" else x**power
-
-    fused = fuse(function, static_argnums=1, static_argnames="power")
-    for kind, power in (("double", 2), ("power", 2), ("power", 3)):
-        fused(X, kind, power=power)
-    with only_fast_paths():
-        for kind, power, expected in (("power", 2, X**2), ("double", 2, X * 2), ("power", 3, X**3)):
-            equal(fused(X, "".join([*kind]), power=power), expected)
-    assert fused.cache_info().traces == 3
-    equal(fused(X, "power", power=3.0), X**3.0)  # an equal number of another type
-    assert fused.cache_info().traces == 4
-
-
-class Labelled:
-    """Two arrays with a label."""
-
-    def __init__(self, first: Any, second: Any, label: str) -> None:
-        self.first, self.second, self.label = first, second, label
-
-
-register_pytree_node(Labelled, lambda p: ((p.first, p.second), p.label), lambda label, parts: Labelled(*parts, label))
-
-
-def test_registered_nodes_take_the_fast_path_and_their_metadata_is_compared() -> None:
-    fused = fuse(lambda p, q: (p.first + p.second * q[0], Labelled(p.first, p.second, p.label)))
-    arguments = [(Labelled(X, Y + k, "left"), OrderedDict([(0, X)])) for k in range(3)]
-    fused(*arguments[0])
-    with only_fast_paths():
-        for p, q in arguments:
-            total, pair = fused(p, q)
-            equal(total, p.first + p.second * q[0])
-            assert (type(pair), pair.label) == (Labelled, "left")
-    assert fused(Labelled(X, Y, "right"), arguments[0][1])[1].label == "right"
-    assert fused.cache_info().traces == 2
 
 
 def foreign_arrays() -> list[tuple[str, Any]]:

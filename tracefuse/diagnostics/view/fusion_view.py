@@ -11,10 +11,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import segments
+from segments.lazy_dataclasses import dataclass
 from tracefuse.diagnostics.segment_profiles import Roofline
 from tracefuse.diagnostics.view.dot_text import dot_of
 from tracefuse.diagnostics.view.html_page import page_of

@@ -10,7 +10,8 @@ from __future__ import annotations
 import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+
+from segments.lazy_dataclasses import dataclass
 
 COLUMN_GAP, ROW_GAP, MARGIN = 18.0, 34.0, 10.0
 """Space between boxes, between rows and around the graph, in pixels."""

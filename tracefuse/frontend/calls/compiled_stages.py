@@ -9,10 +9,10 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.caches import BoundedTable, Cache, register
 from tracefuse.compiler.executable import Executable
 from tracefuse.compiler.plan_cache import PlanCache

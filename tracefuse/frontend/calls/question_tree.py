@@ -9,11 +9,12 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NoReturn
 
 import numpy as np
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.dynamic.guards import compile_guards
 from tracefuse.dynamic.layouts import stride_names
 from tracefuse.errors import TracefuseError

@@ -9,11 +9,12 @@ Must not know: options.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse import pytrees
 from tracefuse.compiler.executable import Executable
 from tracefuse.compiler.reference_executable import EvaluatedExecutable

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.compiler.executable import Executable
 from tracefuse.frontend.calls.question_tree import QuestionTree, TreeNode
 from tracefuse.partition import segment_table

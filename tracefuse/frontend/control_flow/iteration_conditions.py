@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from typing import Any
 
+from segments.lazy_dataclasses import dataclass, replace
 from tracefuse.dtypes import promote_numpy
 from tracefuse.frontend.control_flow.carried_types import LeafType
 from tracefuse.frontend.control_flow.sub_recording import SubRecording

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.dtypes import int64
 from tracefuse.frontend.control_flow.carried_types import LeafType, as_leaf, converted, is_value, type_of
 from tracefuse.frontend.control_flow.iteration_conditions import UNKNOWN_LENGTH, outside_of

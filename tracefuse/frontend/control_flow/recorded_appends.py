@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse import pytrees, source
 from tracefuse.frontend.control_flow.carried_types import LeafType, as_leaf, converted, type_of
 from tracefuse.frontend.control_flow.iteration_conditions import UNKNOWN_LENGTH, outside_of

@@ -7,9 +7,9 @@ the body is then recorded once more with that type. A carried value that no step
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
+from segments.lazy_dataclasses import dataclass, replace
 from tracefuse import pytrees, source
 from tracefuse.dtypes import bool_, int64
 from tracefuse.errors import ShapeError, TraceError, shown
@@ -163,6 +163,25 @@ def _record_condition(recorder: Recorder, cond_fun: Callable[..., Any], carry: _
         return body.cut([converted(answer, LeafType(bool_, (), None))]), body.placeholders
 
 
+@dataclass(frozen=True, slots=True)
+class _RecordedStep:
+    """The body of a loop with a trip count, recorded once.
+
+    counter, carried, slices: the numbers of its placeholders. stacked: the pytree whose leaves each step gives and the
+    loop stacks; structure, rows: its parts. stacks: the types of the arrays and numbers among them.
+    """
+
+    cut: CutFusion
+    split: _Split
+    counter: int
+    carried: list[int]
+    slices: list[int]
+    stacked: Any
+    structure: Any
+    rows: list[Any]
+    stacks: list[LeafType]
+
+
 class RecordedCount:
     """Records a loop with a trip count, which may read slices of arrays and stack results.
 
@@ -184,50 +203,57 @@ class RecordedCount:
 
         step: called with the counter, the carried value and the leaves of a slice.
         """
-        recorder, carry = self.recorder, self.carry
-        results = None
-        while results is None:
-            with SubRecording(recorder, self.name, self.functions) as body:
-                where = source.user_line()
-                counter = body.placeholder(int64, (), "int", "i", where)
-                inside = carry.placeholders(body)
-                slices = [body.placeholder(s.value.dtype, s.extents[1:], None, "x", where) for s in self.sliced]
-                rest = iter(slices)
-                value, stacked = step(
-                    counter, carry.tree(inside), [None if v is None else next(rest) for v in self.objects]
-                )
-                results = carry.accept(value)
-                if results is not None:
-                    numbers = body.placeholders
-                    carried, read = numbers[1 : 1 + len(inside)], numbers[1 + len(inside) :]
-                    split = _Split.of(carried, results)
-                    rows, structure = pytrees.flatten(as_ordinary(self.recorder, stacked))
-                    stacks = [as_leaf(recorder, leaf) for leaf in rows if is_value(leaf)]
-                    stack_types = [replace(type_of(leaf), weak=None) for leaf in stacks]
-                    cut = body.cut([*split.select(results), *stacks])
-        start, of_slices = carry.start(), dict(zip(read, self.sliced, strict=True))
-        read = [number for number in read if number in cut.read]
-        bodies = {"body": _renamed(cut, split.fixed(carried, start))}
+        recorder, carry, body = self.recorder, self.carry, None
+        while body is None:
+            body = self._recorded_step(step)
+        split, start = body.split, carry.start()
+        of_slices = dict(zip(body.slices, self.sliced, strict=True))
+        read = [number for number in body.slices if number in body.cut.read]
+        bodies = {"body": _renamed(body.cut, split.fixed(body.carried, start))}
         operands, parts = operands_of(
             recorder, [recorder.resolve(bound).operand for bound in (lower, upper)], bodies,
-            [*split.select(carried), *read],
-            [value.number for value in (*split.select(start), *(of_slices[number] for number in read))], numbers[0],
+            [*split.select(body.carried), *read],
+            [value.number for value in (*split.select(start), *(of_slices[number] for number in read))], body.counter,
         )  # fmt: skip
-        length = recorder.plain(upper) if stacks else 0
+        length = recorder.plain(upper) if body.stacks else 0
         types = split.select(carry.types)
-        types += [replace(leaf, shape=(length, *leaf.shape)) for leaf in stack_types]
+        types += [replace(leaf, shape=(length, *leaf.shape)) for leaf in body.stacks]
         if not types:
-            return carry.tree([]), stacked
+            return carry.tree([]), body.stacked
         attributes = {
             **parts, "carried": len(split.changed), "sliced": len(read), "reverse": bool(self.reverse),
             "shapes": tuple(leaf.shape for leaf in types),
         }  # fmt: skip
-        names = [*split.select(carry.names), *["ys"] * len(stacks)]
+        names = [*split.select(carry.names), *["ys"] * len(body.stacks)]
         after = record_op(recorder, counted_loop, operands, attributes, types, names)
         computed = iter(after[len(split.changed) :])
-        rows = [next(computed) if is_value(leaf) else leaf for leaf in rows]
+        rows = [next(computed) if is_value(leaf) else leaf for leaf in body.rows]
         final = split.results(after[: len(split.changed)], start)
-        return carry.tree(final), rebuilt(recorder, structure, rows)
+        return carry.tree(final), rebuilt(recorder, body.structure, rows)
+
+    def _recorded_step(self, step: Callable[[Any, Any, Sequence[Any]], tuple[Any, Any]]) -> _RecordedStep | None:
+        """Records the body; returns None if a carried number takes another type, for a second recording."""
+        carry = self.carry
+        with SubRecording(self.recorder, self.name, self.functions) as body:
+            where = source.user_line()
+            counter = body.placeholder(int64, (), "int", "i", where)
+            inside = carry.placeholders(body)
+            slices = [body.placeholder(s.value.dtype, s.extents[1:], None, "x", where) for s in self.sliced]
+            rest = iter(slices)
+            value, stacked = step(
+                counter, carry.tree(inside), [None if v is None else next(rest) for v in self.objects]
+            )
+            results = carry.accept(value)
+            if results is None:
+                return None
+            first, *numbers = body.placeholders
+            carried = numbers[: len(inside)]
+            split = _Split.of(carried, results)
+            rows, structure = pytrees.flatten(as_ordinary(self.recorder, stacked))
+            stacks = [as_leaf(self.recorder, leaf) for leaf in rows if is_value(leaf)]
+            types = [replace(type_of(leaf), weak=None) for leaf in stacks]
+            cut = body.cut([*split.select(results), *stacks])
+            return _RecordedStep(cut, split, first, carried, numbers[len(inside) :], stacked, structure, rows, types)
 
 
 def is_on_host(recorder: Recorder, bound: Any) -> bool:

@@ -8,19 +8,18 @@ carried by the loop. Whatever else an iteration changes raises NotInEveryIterati
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from types import FrameType
 from typing import Any, ClassVar
 
+from segments.lazy_dataclasses import replace
 from tracefuse import source
-from tracefuse.dtypes import bool_, int64
+from tracefuse.dtypes import int64
 from tracefuse.frontend.control_flow.carried_kinds import CarriedKinds
 from tracefuse.frontend.control_flow.carried_slots import CarriedSlots
 from tracefuse.frontend.control_flow.carried_types import (
     LeafType,
     as_leaf,
     converted,
-    have_equal_extents,
     is_value,
     type_of,
 )
@@ -30,7 +29,6 @@ from tracefuse.frontend.control_flow.iteration_conditions import (
     FLAG,
     IterationCondition,
     in_place,
-    is_wide_of,
     outside_of,
 )
 from tracefuse.frontend.control_flow.recorded_appends import Appends
@@ -45,6 +43,7 @@ from tracefuse.frontend.control_flow.recorded_carries import (
     truth_variable,
     value_of_type,
 )
+from tracefuse.frontend.control_flow.retyped_variables import require_type
 from tracefuse.frontend.control_flow.rotated_arrays import RotatedArrays
 from tracefuse.frontend.control_flow.shared_arrays import SHARED, check_value, keep_apart, shared_names
 from tracefuse.frontend.control_flow.sub_recording import operands_of, record_op
@@ -53,7 +52,6 @@ from tracefuse.frontend.tracer.array_ops import traced_ops
 from tracefuse.frontend.tracer.array_ops.in_place import SharedByLoop
 from tracefuse.frontend.tracer.python_code.frame_locals import UNBOUND
 from tracefuse.frontend.tracer.python_code.loop_code import LoopCode
-from tracefuse.frontend.tracer.record.captured_inputs import AnotherAttempt
 from tracefuse.frontend.tracer.record.cut_fusions import CutFusion
 from tracefuse.frontend.tracer.record.loop_counters import NotInEveryIteration
 from tracefuse.frontend.tracer.record.recorded_loops import RecordedLoop
@@ -198,32 +196,16 @@ class RecordedIteration:
         arrays = [one for one in self.body.arrays if one.is_written]
         check_apart(self.variables, arrays)
         self.rotated = RotatedArrays(self, after)
-        changed, exported = self._changed(after), self._exported(after)
-        for variable in self.variables:
-            if variable.is_shared:
-                keep_apart(self, variable.name)
-        self.rebound = {one.name for one in changed}
-        flags, computed = self.kinds.changed(changed, exported, after)
-        changed, exported = changed + flags + appends.carried, exported + computed
+        changed, exported = self._results(after, appends)
         needed = len(arrays) + len(changed) + len(exported) + len(self.body.conditions or ())
         appends.write(after)
         changed += self._conditions(after)
-        results = [converted(as_leaf(recorder, after[one.name]), one.type) for one in changed]
-        exports = [as_leaf(recorder, after[name]) for name in exported]
-        types = [type_of(one.array) for one in arrays] + [one.type for one in changed] + [type_of(e) for e in exports]
-        self._check_shapes(types)
-        outputs = [*(one.array for one in arrays), *results, *exports]
         if not needed and any(node.op.effect for node in self.body.builder.nodes[self.body.first_node :]):
             raise NotInEveryIteration("an iteration draws random numbers, and the loop has no result")
-        cut = self.body.cut(outputs) if outputs else None
-        if cut is not None:
-            self.rotated.check_read(cut.read)
-        for one in self.body.arrays:
-            one.leave()
+        types, cut = self._cut(after, arrays, changed, exported)
         self._leave()
         loop_results = self._record(cut, arrays, changed, types) if cut is not None and needed else []
-        if not needed:
-            changed = []
+        changed = changed if needed else []
         for array, result in zip(arrays, loop_results, strict=False):
             array.write(result.number, self.line)
         values = dict(zip([*(one.name for one in changed), *exported], loop_results[len(arrays) :], strict=True))
@@ -241,8 +223,37 @@ class RecordedIteration:
         if are_exact is not None and not assume(are_exact):
             raise NotInEveryIteration("a number of Python leaves 64 bits, or a branch raises", self.symbol)
 
+    def _results(
+        self, after: dict[str, Any], appends: Appends | CountedIterations
+    ) -> tuple[list[CarriedVariable], list[str]]:
+        """Returns the variables that the loop carries, and those that the last iteration computes."""
+        changed, exported = self._changed(after), self._exported(after)
+        for variable in self.variables:
+            if variable.is_shared:
+                keep_apart(self, variable.name)
+        self.rebound = {one.name for one in changed}
+        flags, computed = self.kinds.changed(changed, exported, after)
+        return changed + flags + appends.carried, exported + computed
+
+    def _cut(
+        self, after: dict[str, Any], arrays: Sequence[CarriedArray], changed: Sequence[CarriedVariable],
+        exported: Sequence[str],
+    ) -> tuple[list[LeafType], CutFusion | None]:  # fmt: skip
+        """Cuts the body out, with the types of its outputs; there is none without outputs."""
+        results = [converted(as_leaf(self.recorder, after[one.name]), one.type) for one in changed]
+        exports = [as_leaf(self.recorder, after[name]) for name in exported]
+        types = [type_of(one.array) for one in arrays] + [one.type for one in changed] + [type_of(e) for e in exports]
+        self._check_shapes(types)
+        outputs = [*(one.array for one in arrays), *results, *exports]
+        cut = self.body.cut(outputs) if outputs else None
+        if cut is not None:
+            self.rotated.check_read(cut.read)
+        return types, cut
+
     def _leave(self) -> None:
         recorder = self.recorder
+        for one in self.body.arrays:
+            one.leave()
         recorder.counters.close()
         self.body.__exit__()
         end = recorder.builder.next_number
@@ -267,7 +278,7 @@ class RecordedIteration:
         for one in changed:
             if one not in rotated:
                 check_value(self, one.name, after.get(one.name, UNBOUND))
-            self._join(one, type_of(as_leaf(self.recorder, after[one.name])))
+            require_type(self, one, type_of(as_leaf(self.recorder, after[one.name])))
         return changed + new
 
     def _undefined_before(self, name: str, value: Any) -> CarriedVariable:
@@ -303,35 +314,6 @@ class RecordedIteration:
             if self.body.conditions and not self.is_branch:  # what follows a failed assumption may never end
                 after[FLAG] = traced_ops.apply("logical_and", after[EXACT], after[FLAG])
         return result
-
-    def _join(self, one: CarriedVariable, after: LeafType) -> None:
-        """Begins the trace again if a number has another type after an iteration than before it."""
-        if after == one.type or (after.dtype is one.type.dtype is bool_ and not one.name.isidentifier()):
-            return
-        if not have_equal_extents(self.recorder, after.shape, one.type.shape):
-            raise NotInEveryIteration(f"{one.name} gets another shape")
-        after = replace(after, shape=one.type.shape)
-        if after == one.type:
-            return
-        outside: Any = self.body.outside
-        while isinstance(outside, LoopBody):  # the placeholder of a variable of a loop around this one
-            around = [other for other in outside.iteration.variables if other.inside is one.before]
-            if around:
-                outside.iteration._join(around[0], after)
-                return
-            outside = outside.outside
-        if self.is_branch and is_wide_of(one.type, after):
-            return
-        before = one.before
-        is_zero = type(before) in (int, float) and before == 0
-        is_wide = type(before) in (int, float) and after.dtype.name in ("float64", "complex128")
-        is_wide |= type(before) is int and abs(before) < 2**31 and after.dtype is int64
-        is_wide |= self.is_branch and is_wide_of(after, one.type)
-        known = self.recorder.loops.decisions.types
-        if (self.place, one.name) in known or one.type.weak is None or not (is_zero or is_wide):
-            raise NotInEveryIteration(f"{one.name} gets another type")
-        known[self.place, one.name] = after
-        raise AnotherAttempt
 
     def _exported(self, after: dict[str, Any]) -> list[str]:
         """Returns the variables that are read after the loop alone, whose values the last iteration computes."""

@@ -8,9 +8,9 @@ number of its steps, and so what to store, is not known before it ran.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.errors import UnsupportedError
 from tracefuse.frontend.control_flow.recorded_control_flow import RecordedCount, record_cond, record_while
 from tracefuse.frontend.derivatives.applications import RecordedApplication

@@ -60,6 +60,21 @@ def call_in_jax(function: Callable[..., Any], name: str, fuse: Fuse, args: Any, 
 
     arrays = [leaves[k] for k in positions]
     state = WatchedState(function, [leaf for k, leaf in enumerate(leaves) if k not in positions])
+    closed = _traced_by_jax(flat, name, arrays, state)
+    captured = closed.consts
+
+    def with_captured(*values: Any) -> Any:
+        without_constants = closed.replace(consts=list(values[: len(captured)]))
+        return _function_of(without_constants)(*values[len(captured) :])
+
+    call = FusedJaxpr(name, jax.make_jaxpr(with_captured)(*captured, *arrays), fuse)
+    return jax.tree_util.tree_unflatten(results[0], call(*captured, *arrays))
+
+
+def _traced_by_jax(flat: Callable[..., Any], name: str, arrays: Sequence[Any], state: WatchedState) -> Any:
+    """Returns the jaxpr of a function of arrays. Raises UnsupportedError if JAX cannot trace it or it changes state."""
+    import jax
+
     try:
         closed = jax.make_jaxpr(flat)(*arrays)
     except jax.errors.JAXTypeError as error:
@@ -75,14 +90,7 @@ def call_in_jax(function: Callable[..., Any], name: str, fuse: Fuse, args: Any, 
             f"{name} changes {changed}, and is called inside of jax.jit, jax.grad or jax.vmap",
             hint="return the new value, and store it outside of JAX's transformations", where=source.user_line(),
         )  # fmt: skip
-    captured = closed.consts
-
-    def with_captured(*values: Any) -> Any:
-        without_constants = closed.replace(consts=list(values[: len(captured)]))
-        return _function_of(without_constants)(*values[len(captured) :])
-
-    call = FusedJaxpr(name, jax.make_jaxpr(with_captured)(*captured, *arrays), fuse)
-    return jax.tree_util.tree_unflatten(results[0], call(*captured, *arrays))
+    return closed
 
 
 class FusedJaxpr:

@@ -13,9 +13,10 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse import pytrees
 from tracefuse.dtypes import dtype_of
 from tracefuse.errors import TracefuseError
@@ -140,11 +141,31 @@ class _JaxCall:
         import jax
 
         recorder, attempts = self.recorder, self.attempts
-        for array in self.arrays:
-            for extent in array.extents:  # a dimension of JAX has at least one element
-                if not isinstance(extent, int) and not recorder.decide(1, "<=", extent, "whether an axis has elements"):
-                    recorder.pin(extent, "an axis without elements")
+        self._require_elements()
         names = _names(recorder, self.arrays, len(self.positions), attempts)
+        closed = self._traced_by_jax(names)
+        if attempts.naming >= BATCH_NAMING:
+            _pin(recorder, self.arrays, names)
+        sizes = _sizes(recorder, names)
+        inputs = [
+            converted(recorder, array, dtype_of(variable.aval.dtype))
+            for array, variable in zip(self.arrays, closed.jaxpr.invars, strict=True)
+        ]
+        try:
+            results = JaxprRecording(recorder, sizes, falls_back).record(closed, inputs)
+        except StaticSizesNeeded as error:
+            attempts.naming = max(attempts.naming, BATCH_NAMING - 1)
+            needed = set() if error.extent is None else set(symbols(error.extent))
+            self._next_naming([extent for extent in names if needed & set(symbols(extent))])
+            raise AnotherAttempt from None
+        self._note_weak(results, closed.out_avals)
+        return jax.tree_util.tree_unflatten(self.result, results)
+
+    def _traced_by_jax(self, names: Mapping[Extent, str]) -> Any:
+        """Returns the jaxpr of the function. names: of the extents that are dimensions of JAX."""
+        import jax
+
+        recorder, attempts = self.recorder, self.attempts
         try:
             closed = jax.make_jaxpr(self._flat)(*_types(recorder, self.arrays, self.weak, names))
         except TracefuseError:
@@ -163,26 +184,24 @@ class _JaxCall:
             recorder.represent = None
         if len(attempts.captured) > self.known:
             raise AnotherAttempt
-        if attempts.naming >= BATCH_NAMING:
-            _pin(recorder, self.arrays, names)
-        sizes = _sizes(recorder, names)
-        inputs = [
-            converted(recorder, array, dtype_of(variable.aval.dtype))
-            for array, variable in zip(self.arrays, closed.jaxpr.invars, strict=True)
-        ]
-        try:
-            results = JaxprRecording(recorder, sizes, falls_back).record(closed, inputs)
-        except StaticSizesNeeded as error:
-            attempts.naming = max(attempts.naming, BATCH_NAMING - 1)
-            needed = set() if error.extent is None else set(symbols(error.extent))
-            self._next_naming([extent for extent in names if needed & set(symbols(extent))])
-            raise AnotherAttempt from None
-        weak = [bool(getattr(aval, "weak_type", False)) for aval in closed.out_avals]
+        return closed
+
+    def _require_elements(self) -> None:
+        """Guards that each axis has elements, as a dimension of JAX has; an axis that has none is static."""
+        for array in self.arrays:
+            for extent in array.extents:
+                if isinstance(extent, int):
+                    continue
+                if not self.recorder.decide(1, "<=", extent, "whether an axis has elements"):
+                    self.recorder.pin(extent, "an axis without elements")
+
+    def _note_weak(self, results: Sequence[Traced], types: Sequence[Any]) -> None:
+        """Notes the results that promote as Python numbers; types: of all results, by JAX."""
+        weak = [bool(getattr(aval, "weak_type", False)) for aval in types]
         numbers: dict[bool, set[int]] = {True: set(), False: set()}
         for one, is_weak in zip(results, weak, strict=True):
             numbers[is_weak].add(one.number)
-        recorder.weak_results |= numbers[True] - numbers[False]
-        return jax.tree_util.tree_unflatten(self.result, results)
+        self.recorder.weak_results |= numbers[True] - numbers[False]
 
     def _next_naming(self, extents: Sequence[Extent]) -> None:
         """Chooses the naming of the next attempt. extents: those that were the reason why this one failed."""

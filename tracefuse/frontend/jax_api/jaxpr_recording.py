@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse import source
 from tracefuse.dtypes import dtype_of
 from tracefuse.errors import InternalError, UnsupportedError

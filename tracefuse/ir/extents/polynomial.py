@@ -11,15 +11,17 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeAlias, cast
+
+from segments.lazy_dataclasses import dataclass
 
 Key: TypeAlias = tuple[str, int, str]
 """Orders atoms: symbols by name, then others by operation and text, or by a digest if the text is long."""
 
 LONGEST_TEXT = 24
-"""Atoms of more symbols, numbers and operations than these are ordered by a digest. A text repeats what several parts
-of an expression share, so it may be exponentially longer than the expression."""
+"""Atoms of more symbols, numbers and operations are ordered by a digest: a text repeats what parts of an expression
+share, so it may be exponentially longer."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,10 +49,9 @@ class Symbol:
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
-        if not isinstance(other, Symbol) or self._hash != other._hash:
+        if not isinstance(other, Symbol) or self._hash != other._hash or self.name != other.name:
             return False
-        fields, other_fields = ((s.name, s.id, s.extent, s.minimum) for s in (self, other))
-        return fields == other_fields
+        return self.id == other.id and self.extent == other.extent and self.minimum == other.minimum
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Symbol, (self.name, self.id, self.extent, self.minimum)
@@ -61,10 +62,7 @@ class Symbol:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Binary:
-    """An atom of two expressions: "//", "%" (both round toward minus infinity), "min" or "max".
-
-    size: the number of symbols, numbers and operations in its text.
-    """
+    """An atom of two expressions: "//", "%" (both round toward minus infinity), "min" or "max"; `size`: see `_size`."""
 
     operation: str
     left: Extent

@@ -9,9 +9,10 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Generic, NamedTuple, TypeVar
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.caches import CLEAR_CACHES, Cache, register
 from tracefuse.kernel.cache.disk_cache import Origin
 from tracefuse.kernel.interrupt_shield import shielded

@@ -10,11 +10,11 @@ import ctypes
 import struct
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.caches import Cache, register
 from tracefuse.dtypes import DType
 from tracefuse.errors import CompileError, DeviceError, InternalError

@@ -5,7 +5,7 @@ It also has the type of the tables' entries, which `device_functions` uses for i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from segments.lazy_dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -173,23 +173,28 @@ class CudaEmitter(Writer):
                 self.statement(body[position])
             position += max(len(together), 1)
 
-    def statement(self, statement: ir.Statement) -> None:
+    def set_variable(self, statement: ir.Let | ir.Declare | ir.Assign | ir.Accumulate) -> str:
+        """Returns the line that defines a variable or gives it another value."""
         match statement:
             case ir.Let(variable, value):
                 kind = self.printer.type(variable.dtype)
-                self.line(f"const {kind} {self.name(variable)} = {self.value_for(variable, value)};")
+                return f"const {kind} {self.name(variable)} = {self.value_for(variable, value)};"
             case ir.Declare(variable, value):
-                self.line(
-                    f"{self.printer.type(variable.dtype)} {self.name(variable)} = {self.value_for(variable, value)};"
-                )
+                kind = self.printer.type(variable.dtype)
+                return f"{kind} {self.name(variable)} = {self.value_for(variable, value)};"
             case ir.Assign(variable, value):
-                self.line(f"{self.name(variable)} = {self.value_for(variable, value)};")
+                return f"{self.name(variable)} = {self.value_for(variable, value)};"
             case ir.Accumulate(variable, "add" | "mul" as operation, value) if variable.dtype in (float32, float64):
                 sign = "+=" if operation == "add" else "*="
-                self.line(f"{self.name(variable)} {sign} {self.printer.value(value)};")
+                return f"{self.name(variable)} {sign} {self.printer.value(value)};"
             case ir.Accumulate(variable, operation, value):
                 combined = ir.call(operation, variable, value)
-                self.line(f"{self.name(variable)} = {self.value_for(variable, combined)};")
+                return f"{self.name(variable)} = {self.value_for(variable, combined)};"
+
+    def statement(self, statement: ir.Statement) -> None:
+        match statement:
+            case ir.Let() | ir.Declare() | ir.Assign() | ir.Accumulate():
+                self.line(self.set_variable(statement))
             case ir.Store():
                 self.store(statement)
             case ir.Copy():

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, cast
 
 import numpy as np
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.dtypes import DType, dtype_of
 from tracefuse.errors import InternalError
 from tracefuse.kernel import kernel_ir as ir

@@ -11,11 +11,12 @@ threads without a barrier, or by several blocks without a cluster barrier.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, cast
 
 import numpy as np
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.interpreter.buffers import WIDEST_ACCESS, InterpreterError, bind, unspecified
 from tracefuse.kernel.interpreter.group_order import WARP, combine_group, scan_group
@@ -59,10 +60,8 @@ class _Machine(Lanes):
                 self.declare(variable, self.evaluate(value))
             case ir.Assign(variable, value):
                 self.assign(variable, self.evaluate(value))
-            case ir.Accumulate(variable, operation, value):
-                if operation not in ("add", "mul", "minimum", "maximum", "and", "or"):
-                    raise self.fail(f"accumulates with {operation}")
-                self.assign(variable, self.evaluate(ir.call(operation, variable, value)))
+            case ir.Accumulate():
+                self.accumulate(statement)
             case ir.Store(buffer, index, value, _, block):
                 rank = None if block is None else self.evaluate(block)
                 self.store(buffer, self.evaluate(index), self.evaluate(value), rank)
@@ -85,12 +84,8 @@ class _Machine(Lanes):
                 self.store(buffer, self.evaluate(index), pair)
             case ir.For():
                 self.loop(statement)
-            case ir.If(condition, then, orelse):
-                chosen = self.evaluate(condition)
-                for branch, mask in ((then, chosen), (orelse, np.logical_not(chosen))):
-                    with self.where(mask) as some:
-                        if some:
-                            self.run(branch)
+            case ir.If():
+                self.branch(statement)
             case ir.Allocate(buffer):
                 self.allocate(buffer)
             case ir.Barrier(cluster):
@@ -99,6 +94,20 @@ class _Machine(Lanes):
                 self.group_reduce(statement)
             case ir.Comment():
                 pass
+
+    def accumulate(self, statement: ir.Accumulate) -> None:
+        if statement.operation not in ("add", "mul", "minimum", "maximum", "and", "or"):
+            raise self.fail(f"accumulates with {statement.operation}")
+        value = ir.call(statement.operation, statement.variable, statement.value)
+        self.assign(statement.variable, self.evaluate(value))
+
+    def branch(self, statement: ir.If) -> None:
+        """Runs both branches, each in the threads that take it."""
+        chosen = self.evaluate(statement.condition)
+        for body, mask in ((statement.body, chosen), (statement.orelse, np.logical_not(chosen))):
+            with self.where(mask) as some:
+                if some:
+                    self.run(body)
 
     def copy(self, statement: ir.Copy) -> None:
         source, destination = statement.source, statement.destination

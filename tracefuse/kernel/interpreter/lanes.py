@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.interpreter.buffers import InterpreterBuffer, InterpreterError, unspecified
 from tracefuse.kernel.primitives import apply, convert

@@ -9,15 +9,15 @@ code decides it for the sizes of each step.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from segments.lazy_dataclasses import dataclass
 from tracefuse.dtypes import DType
 from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.llvm import emit_calls
 from tracefuse.kernel.llvm.emit_llvm import body_text, module_text, scratch_of
 from tracefuse.kernel.llvm.entry_functions import load_parameter, store_parameter
+from tracefuse.kernel.llvm.loop_metadata import Metadata
 from tracefuse.kernel.llvm.shared_functions import DECLARATIONS, INTERRUPTED, KEEP_LOCK_BELOW, SERIAL_BELOW
-from tracefuse.kernel.llvm.statements import Emitter, Metadata
+from tracefuse.kernel.llvm.statements import Emitter
 from tracefuse.kernel.llvm.text_builder import LlvmValue, Processor, host_processor
 from tracefuse.kernel.loop_driver import (
     FAILED,
@@ -163,6 +163,16 @@ class _DriveEmitter:
         for statement in body:
             self._statement(statement)
 
+    def _copy_memory(self, statement: CopyMemory) -> None:
+        target, source = self._pointer(statement.target), self._pointer(statement.source)
+        match statement.size:
+            case ir.Constant(int() as size) if size <= 64:
+                value = self.builder.emit(f"load i{8 * size}, ptr {source}, align 1", f"i{8 * size}")
+                self.builder.line(f"store {value}, ptr {target}, align 1")
+            case size:
+                operands = f"ptr {target}, ptr {source}, {self.emitter.index(size)}"
+                self.builder.emit(f"call ptr @memmove({operands})", "ptr")
+
     def _statement(self, statement: DriverStatement) -> None:
         builder = self.builder
         match statement:
@@ -176,12 +186,8 @@ class _DriveEmitter:
                 self.entry.append(f"  {address} = alloca [{size} x i8], align 64")
                 self.entry.append(f"  store [{size} x i8] zeroinitializer, ptr {address}")
                 self.pointers[pointer] = address
-            case CopyMemory(target, source, ir.Constant(int() as size)) if size <= 64:
-                value = builder.emit(f"load i{8 * size}, ptr {self._pointer(source)}, align 1", f"i{8 * size}")
-                builder.line(f"store {value}, ptr {self._pointer(target)}, align 1")
-            case CopyMemory(target, source, size):
-                operands = f"ptr {self._pointer(target)}, ptr {self._pointer(source)}, {self.emitter.index(size)}"
-                builder.emit(f"call ptr @memmove({operands})", "ptr")
+            case CopyMemory():
+                self._copy_memory(statement)
             case StoreNumber(pointer, value):
                 builder.line(f"store {self.emitter.expression(value)}, ptr {self._pointer(pointer)}")
             case OffsetPointer(pointer, base, offset):

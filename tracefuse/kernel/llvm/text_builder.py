@@ -10,10 +10,10 @@ import platform
 import re
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.caches import memoized
 from tracefuse.kernel.interrupt_shield import shielded
 from tracefuse.kernel.llvm.rare_paths import call_attributes, guard_symbol

@@ -9,9 +9,10 @@ Must not know: single ops, devices.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol, TypeAlias
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.ir.control_flow import ControlFlow
 from tracefuse.ir.extents import Extent, Symbol, as_symbol
 from tracefuse.ir.fusion import Fusion, Literal, Node, SubFusion, Value

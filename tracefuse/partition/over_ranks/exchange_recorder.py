@@ -8,9 +8,9 @@ Must not know: single ops, devices.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.dtypes import DType, bool_, int64
 from tracefuse.ir.builder import FusionBuilder
 from tracefuse.ir.collective_kinds import GROUP

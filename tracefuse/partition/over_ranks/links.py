@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from segments import Verdict
+from segments.lazy_dataclasses import dataclass
 from tracefuse.ir.extents import Extent
 from tracefuse.ir.fusion import Attributes, Fusion, Node
 from tracefuse.ir.library_kinds import Library

@@ -9,10 +9,10 @@ Must not know: single ops, devices.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.dtypes import DType
 from tracefuse.errors import UnsupportedError
 from tracefuse.ir.builder import FusionBuilder

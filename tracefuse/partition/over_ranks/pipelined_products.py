@@ -11,8 +11,8 @@ Must not know: single ops, devices.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.ir.extents import mod
 from tracefuse.ir.fusion import Fusion, Node
 from tracefuse.ir.library_kinds import Library

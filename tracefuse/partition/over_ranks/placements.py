@@ -5,9 +5,9 @@ Must not know: single ops, devices.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.partition.over_ranks.links import Link
 from tracefuse.partition.over_ranks.partial_sums import NONE, Names
 

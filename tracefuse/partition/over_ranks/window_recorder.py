@@ -9,9 +9,10 @@ Must not know: single ops, devices.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeAlias
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.dtypes import DType, bool_, int64
 from tracefuse.ir.extents import Extent, is_nonnegative, maximum
 from tracefuse.ir.fusion import Literal, Node, Operand

@@ -10,9 +10,9 @@ Must not know: single ops, devices.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import cast
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.ir.extents import Extent, Symbol, as_symbol, substitute, symbol, symbols
 from tracefuse.ir.fusion import Fusion, Node, Shape
 from tracefuse.ir.op_kinds import Movement, Source

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.runtime.communicators.record_texts import RecordText
 
 END = "the end of the program"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.errors import TracefuseError
 from tracefuse.ir.shardings import MeshAxis
 from tracefuse.runtime.communicators.current_world import known_world

@@ -12,11 +12,12 @@ import ctypes
 import os
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.caches import BoundedTable, Cache, memoized, register
 from tracefuse.dtypes import DType, bfloat16, float16, float32
 from tracefuse.errors import DeviceError

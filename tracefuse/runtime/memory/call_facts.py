@@ -7,11 +7,11 @@ contiguous, aligned array.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.dtypes import check_fits
 from tracefuse.dynamic.layouts import LayoutKey, Strided, stride_name, strided
 from tracefuse.errors import DtypeError, FusionError, ScalarError, ShapeError, TraceError, shown

@@ -8,9 +8,9 @@ order. Each donated buffer goes to the first value with the same number of bytes
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.dynamic.guards import Guard
 from tracefuse.ir.extents import Extent, evaluate, product
 from tracefuse.ir.fusion import Fusion

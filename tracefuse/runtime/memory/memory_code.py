@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.dynamic.layouts import known_memory
 from tracefuse.ir.extents import Extent
 from tracefuse.ir.fusion import Fusion

@@ -7,11 +7,11 @@ interleaved slices count as apart. If the search exceeds a limit, the arrays cou
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.dynamic.layouts import known_bounds
 from tracefuse.runtime.targets.array_device import ArrayDevice
 

@@ -7,9 +7,9 @@ keep the axis.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.ir.fusion import Op
 from tracefuse.partition.slicing import Sliced
 from tracefuse.runtime.host_ops import HostCall

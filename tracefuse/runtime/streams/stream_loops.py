@@ -18,10 +18,10 @@ whole arrays.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from segments import Count, HostLoop, HostOp, Integer, Launch, Select, SetStream, name_of
+from segments.lazy_dataclasses import dataclass
 from tracefuse.caches import BoundedTable, Cache, register
 from tracefuse.generated_code import compile_function
 from tracefuse.ir.fusion import Fusion

@@ -9,7 +9,7 @@ for it.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import segments
@@ -33,6 +33,7 @@ from segments import (
     integer_of,
     remainder_of,
 )
+from segments.lazy_dataclasses import dataclass
 from tracefuse.dtypes import DType
 from tracefuse.generated_code import compile_expression
 from tracefuse.ir.extents import Extent, ceildiv, minimum, python_text, symbols

@@ -8,8 +8,8 @@ Must not know: segments, plans.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.runtime.targets.cpu.cpu_target import CPU, cpu_target
 from tracefuse.runtime.targets.cuda.cuda_target import CUDA, cuda_device_here, cuda_target_here
 from tracefuse.runtime.targets.target import Target

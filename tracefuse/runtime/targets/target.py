@@ -7,8 +7,7 @@ Must not know: segments, plans.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from segments.lazy_dataclasses import dataclass
 from tracefuse.runtime.targets.array_device import ArrayDevice
 from tracefuse.runtime.targets.array_library import ArrayLibrary
 from tracefuse.runtime.targets.call_text import CallText

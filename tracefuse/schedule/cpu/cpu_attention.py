@@ -11,9 +11,10 @@ Must not know: LLVM.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from segments import Verdict, yes
+from segments.lazy_dataclasses import dataclass
 from tracefuse.dtypes import float32, int32, int64
 from tracefuse.ir.extents import Extent, Symbol, as_symbol, ceildiv, maximum, minimum, product, symbol
 from tracefuse.ir.fusion import Shape

@@ -8,11 +8,11 @@ Must not know: sizes.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.ir.extents import Extent, Symbol, ceildiv, maximum, minimum, symbol, symbol_of
 from tracefuse.kernel.kernel_ir import Buffer
-from tracefuse.schedule.phases import Accumulator
+from tracefuse.schedule.reduction_states import Accumulator
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,10 @@ Must not know: LLVM.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 
 from segments import Verdict, yes
+from segments.lazy_dataclasses import replace
 from tracefuse.ir.extents import ceildiv
 from tracefuse.schedule.column_runs import ColumnRuns, column_runs
 from tracefuse.schedule.cost import Work
@@ -38,8 +38,9 @@ from tracefuse.schedule.cpu.cpu_column_states import (
 )
 from tracefuse.schedule.cpu.cpu_frame import BYTE_EDGES, CpuProblem, is_small, new_body, open_grid, with_streams, work
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
-from tracefuse.schedule.phases import Region, new_accumulator
+from tracefuse.schedule.reduction_states import new_accumulator
 from tracefuse.schedule.refusal_codes import RegionRefusal
+from tracefuse.schedule.region_phases import Region
 from tracefuse.schedule.region_work import byte_classes, bytes_of_iteration, operations
 from tracefuse.schedule.template import Template
 from tracefuse.schedule.tilings import Offer, Point, SizeClasses, Tiled, Tiling

@@ -10,8 +10,8 @@ Must not know: LLVM.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.ir.extents import Extent, Symbol, ceildiv, product, symbol
 from tracefuse.kernel.kernel_ir import Buffer
 from tracefuse.schedule.body import Body
@@ -34,7 +34,8 @@ from tracefuse.schedule.cpu.cpu_column_states import (
 from tracefuse.schedule.cpu.cpu_frame import new_body, open_grid, work
 from tracefuse.schedule.launch_spec import LaunchSpec, Scratch, make_launch
 from tracefuse.schedule.nest import Loop, position_in
-from tracefuse.schedule.phases import Region, new_accumulator, total_types
+from tracefuse.schedule.reduction_states import new_accumulator, total_types
+from tracefuse.schedule.region_phases import Region
 from tracefuse.schedule.sizes import Sizes
 from tracefuse.schedule.tilings import Tiling
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from tracefuse.ir.extents import Extent, product
 from tracefuse.schedule.cpu.cpu_column_states import ROWS_AT_ONCE, is_light
-from tracefuse.schedule.phases import Region
+from tracefuse.schedule.region_phases import Region
 from tracefuse.schedule.region_work import moved_bytes
 from tracefuse.schedule.sizes import Sizes
 

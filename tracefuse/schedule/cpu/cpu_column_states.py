@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.ir.data_positions import takes_positions
 from tracefuse.ir.extents import (
     Extent,
@@ -29,8 +29,9 @@ from tracefuse.ir.op_kinds import Movement
 from tracefuse.kernel.kernel_ir import Allocate, Buffer, Expression, Load, Store
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.nest import Loop
-from tracefuse.schedule.phases import Accumulator, Region, State, declare, lifted, new_accumulator, store_output
 from tracefuse.schedule.probe import weights
+from tracefuse.schedule.reduction_states import Accumulator, State, declare, lifted, new_accumulator, store_output
+from tracefuse.schedule.region_phases import Region
 
 COLUMNS = 1024
 """Columns of a tile, usually: two accumulators of 4 KiB stay in the L1 cache."""

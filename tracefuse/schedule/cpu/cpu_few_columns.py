@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field
 from functools import cached_property
 
 from segments import Verdict, yes
+from segments.lazy_dataclasses import dataclass, replace
 from tracefuse.ir.extents import Extent, floordiv, minimum, product, substitute, symbol, symbols
 from tracefuse.ir.fusion import Node, Shape
 from tracefuse.kernel.kernel_ir import Allocate, Buffer, Load, Store
@@ -38,8 +39,9 @@ from tracefuse.schedule.cpu.cpu_column_states import (
 from tracefuse.schedule.cpu.cpu_frame import CpuProblem, new_body, open_grid, work
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, Scratch, make_launch
 from tracefuse.schedule.nest import Loop, position_in
-from tracefuse.schedule.phases import Accumulator, Region, new_accumulator
+from tracefuse.schedule.reduction_states import Accumulator, new_accumulator
 from tracefuse.schedule.refusal_codes import RegionRefusal, ScheduleRefusal
+from tracefuse.schedule.region_phases import Region
 from tracefuse.schedule.scopes import Key
 from tracefuse.schedule.template import Template
 from tracefuse.schedule.transposed import is_known

@@ -8,9 +8,9 @@ Must not know: LLVM.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 
+from segments.lazy_dataclasses import dataclass, replace
 from tracefuse.dtypes import int64
 from tracefuse.ir.extents import (
     Expression,
@@ -30,8 +30,8 @@ from tracefuse.schedule.body import Body
 from tracefuse.schedule.cpu.cpu_streaming import streamed_outputs
 from tracefuse.schedule.loop_facts import Facts, with_factors
 from tracefuse.schedule.nest import Loop
-from tracefuse.schedule.phases import Region, build_region
 from tracefuse.schedule.probe import weights
+from tracefuse.schedule.region_phases import Region, build_region
 from tracefuse.schedule.region_work import moved_bytes
 from tracefuse.schedule.sizes import Sizes
 from tracefuse.schedule.template import Problem

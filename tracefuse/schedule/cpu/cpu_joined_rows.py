@@ -10,9 +10,9 @@ Must not know: LLVM.
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass, replace
 
 from segments import Verdict, yes
+from segments.lazy_dataclasses import dataclass, replace
 from tracefuse.ir.extents import Extent, ceildiv, minimum, product, substitute, symbol
 from tracefuse.ir.row_major import delinearize, linearize
 from tracefuse.kernel.kernel_ir import Allocate, Buffer, Load, Store
@@ -21,8 +21,9 @@ from tracefuse.schedule.cpu.cpu_frame import CpuProblem, new_body, open_grid, wo
 from tracefuse.schedule.cpu.cpu_streaming import streamed_outputs
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
 from tracefuse.schedule.nest import Loop, coefficient
-from tracefuse.schedule.phases import Region, store_outputs
+from tracefuse.schedule.reduction_states import store_outputs
 from tracefuse.schedule.refusal_codes import RegionRefusal, ScheduleRefusal
+from tracefuse.schedule.region_phases import Region
 from tracefuse.schedule.scopes import Key
 from tracefuse.schedule.template import Template
 from tracefuse.schedule.transposed import is_known, is_linear, read_offsets

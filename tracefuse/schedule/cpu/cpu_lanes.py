@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from segments.lazy_dataclasses import dataclass, replace
 from tracefuse.dtypes import bool_
 from tracefuse.ir.extents import Extent, floordiv, minimum, substitute, symbol, symbols
 from tracefuse.kernel.kernel_ir import Allocate, Buffer, Load, Store, call
@@ -26,7 +26,8 @@ from tracefuse.schedule.body import Body
 from tracefuse.schedule.cpu.cpu_narrow_sums import add_block, is_narrow, narrow_elements
 from tracefuse.schedule.cpu.cpu_selections import is_selected, searched_elements, select_block
 from tracefuse.schedule.nest import Loop, coefficient
-from tracefuse.schedule.phases import Accumulator, Region, accumulate, declare, lifted, store_output
+from tracefuse.schedule.reduction_states import Accumulator, accumulate, declare, lifted, store_output
+from tracefuse.schedule.region_phases import Region
 
 LANES = 32
 """The number of states: two vectors of float32, so that consecutive steps are independent."""

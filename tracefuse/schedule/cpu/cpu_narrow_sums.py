@@ -14,8 +14,9 @@ from tracefuse.kernel.kernel_ir import Accumulate, Allocate, Buffer, Expression,
 from tracefuse.kernel.scalar_code import constant, convert
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.nest import Loop
-from tracefuse.schedule.phases import Accumulator, Region, accumulate, lifted
 from tracefuse.schedule.probe import weights
+from tracefuse.schedule.reduction_states import Accumulator, accumulate, lifted
+from tracefuse.schedule.region_phases import Region
 
 _LANE_BYTES = 64
 _TERMS = 255

@@ -21,8 +21,9 @@ from tracefuse.schedule.cost import Work
 from tracefuse.schedule.cpu.cpu_frame import BYTE_EDGES, CpuProblem, is_small, new_body, open_grid, work
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
 from tracefuse.schedule.nest import Loop, coefficient
-from tracefuse.schedule.phases import Region, store_outputs
+from tracefuse.schedule.reduction_states import store_outputs
 from tracefuse.schedule.refusal_codes import RegionRefusal
+from tracefuse.schedule.region_phases import Region
 from tracefuse.schedule.region_work import byte_classes, bytes_of_iteration, operations
 from tracefuse.schedule.template import Template
 from tracefuse.schedule.tilings import Offer, Point, SizeClasses, Tiled, Tiling

@@ -10,8 +10,8 @@ Must not know: ops, sizes.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.dtypes import DType
 from tracefuse.ir.extents import Extent, symbol
 from tracefuse.kernel.kernel_ir import Allocate, Buffer, Constant, Expression, Load, Store, call

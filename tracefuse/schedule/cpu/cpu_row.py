@@ -17,8 +17,9 @@ from tracefuse.schedule.cpu.cpu_frame import CpuProblem, new_body, open_grid, wo
 from tracefuse.schedule.cpu.cpu_lanes import reduce_loops
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
 from tracefuse.schedule.nest import Loop, position_in
-from tracefuse.schedule.phases import Accumulator, Region, declare, finish, store_output
+from tracefuse.schedule.reduction_states import Accumulator, declare, finish, store_output
 from tracefuse.schedule.refusal_codes import RegionRefusal
+from tracefuse.schedule.region_phases import Region
 from tracefuse.schedule.template import Template
 
 KEPT_ELEMENTS = 1 << 15

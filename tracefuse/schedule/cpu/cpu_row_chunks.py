@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from segments import Verdict, yes
+from segments.lazy_dataclasses import dataclass
 from tracefuse.ir.extents import Extent, product, symbol
 from tracefuse.ir.fusion import Node
 from tracefuse.kernel.kernel_ir import Buffer, Load, Store
@@ -23,9 +24,10 @@ from tracefuse.schedule.cpu.cpu_lanes import reduce_loops
 from tracefuse.schedule.cpu.cpu_row import is_short
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, Scratch, make_launch
 from tracefuse.schedule.nest import position_in
-from tracefuse.schedule.phases import Accumulator, Region, declare, finish, store_output
 from tracefuse.schedule.probe import weights
+from tracefuse.schedule.reduction_states import Accumulator, declare, finish, store_output
 from tracefuse.schedule.refusal_codes import RegionRefusal, ScheduleRefusal
+from tracefuse.schedule.region_phases import Region
 from tracefuse.schedule.template import Template
 
 FEW_ROWS = 16

@@ -18,7 +18,8 @@ from tracefuse.schedule.body import Body
 from tracefuse.schedule.cpu.cpu_column_states import COLUMNS, open_columns, state_arrays
 from tracefuse.schedule.cpu.cpu_frame import CpuProblem, new_body, open_grid, work
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
-from tracefuse.schedule.phases import Region, lifted, new_accumulator, state_types, store_output, store_outputs
+from tracefuse.schedule.reduction_states import lifted, new_accumulator, state_types, store_output, store_outputs
+from tracefuse.schedule.region_phases import Region
 from tracefuse.schedule.scan_states import as_element, define_element, neutral_state, state_after
 from tracefuse.schedule.template import Template
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from tracefuse.ir.extents import Extent
 from tracefuse.kernel.kernel_ir import CACHE_LINE
 from tracefuse.schedule.nest import Loop, coefficient
-from tracefuse.schedule.phases import Region
+from tracefuse.schedule.region_phases import Region
 from tracefuse.schedule.region_work import moved_bytes
 from tracefuse.schedule.sizes import Sizes
 from tracefuse.schedule.transposed import is_linear

@@ -13,10 +13,10 @@ Must not know: LLVM.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 
 from segments import Verdict
+from segments.lazy_dataclasses import replace
 from tracefuse.ir.extents import Extent, ceildiv, minimum, product, substitute, symbol
 from tracefuse.ir.row_major import delinearize
 from tracefuse.kernel.kernel_ir import Allocate, Buffer, Load, Store, Transpose
@@ -26,7 +26,8 @@ from tracefuse.schedule.cpu.cpu_frame import BYTE_EDGES, CpuProblem, is_small, n
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
 from tracefuse.schedule.memory_orders import LEAST_EXTENT
 from tracefuse.schedule.nest import Loop, coefficient
-from tracefuse.schedule.phases import Region, store_output
+from tracefuse.schedule.reduction_states import store_output
+from tracefuse.schedule.region_phases import Region
 from tracefuse.schedule.region_work import byte_classes, bytes_of_iteration, operations
 from tracefuse.schedule.scopes import Key
 from tracefuse.schedule.template import Template

@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from segments import Verdict, yes
+from segments.lazy_dataclasses import dataclass
 from tracefuse.ir.extents import Extent, ceildiv, floordiv, maximum, minimum, product, symbol
 from tracefuse.ir.row_major import linearize
 from tracefuse.kernel.kernel_ir import Allocate, Buffer, Load, Store, Transpose
@@ -32,9 +32,10 @@ from tracefuse.schedule.cpu.cpu_frame import CpuProblem, new_body, open_grid, wo
 from tracefuse.schedule.cpu.cpu_short_loops import MOST_UNROLLED, SHORT
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
 from tracefuse.schedule.nest import Loop, coefficient
-from tracefuse.schedule.phases import Region, new_accumulator, state_types, store_output
 from tracefuse.schedule.probe import weights
+from tracefuse.schedule.reduction_states import new_accumulator, state_types, store_output
 from tracefuse.schedule.refusal_codes import RegionRefusal, ScheduleRefusal
+from tracefuse.schedule.region_phases import Region
 from tracefuse.schedule.scopes import Key
 from tracefuse.schedule.sizes import Sizes
 from tracefuse.schedule.template import Template

@@ -9,9 +9,10 @@ Must not know: CUDA C++.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from segments import Verdict
+from segments.lazy_dataclasses import dataclass
 from tracefuse.dtypes import DType, float32
 from tracefuse.ir.extents import (
     Extent,

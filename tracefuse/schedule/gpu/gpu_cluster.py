@@ -13,10 +13,10 @@ Must not know: CUDA C++.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
 
 from segments import Verdict, yes
+from segments.lazy_dataclasses import dataclass, replace
 from tracefuse.ir.extents import Extent, Symbol, ceildiv, minimum, product, symbol, symbol_of
 from tracefuse.kernel.kernel_ir import Allocate, Barrier, Buffer, Store
 from tracefuse.schedule.body import Body
@@ -28,7 +28,6 @@ from tracefuse.schedule.gpu.gpu_frame import (
     Setting,
     Steps,
     Strides,
-    Walk,
     bind_loops,
     bind_position,
     new_body,
@@ -39,6 +38,7 @@ from tracefuse.schedule.gpu.gpu_frame import (
 )
 from tracefuse.schedule.gpu.gpu_lanes import SHORT_RUN
 from tracefuse.schedule.gpu.gpu_phase import (
+    CachedKeys,
     State,
     cached_dtype,
     cached_keys,
@@ -52,9 +52,8 @@ from tracefuse.schedule.gpu.gpu_phase import (
 from tracefuse.schedule.gpu.gpu_problem import GpuProblem
 from tracefuse.schedule.gpu.gpu_split import FEW_ROWS
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
-from tracefuse.schedule.phases import Region, build_region, combining
 from tracefuse.schedule.refusal_codes import RegionRefusal, ScheduleRefusal
-from tracefuse.schedule.scopes import Key
+from tracefuse.schedule.region_phases import Region, build_region, combining
 from tracefuse.schedule.sizes import Sizes
 from tracefuse.schedule.template import Template
 
@@ -178,6 +177,28 @@ def _shares(chip: Chip, each: int) -> Iterator[Share]:
         yield Share(chip.cluster, threads, registers // -(-each // 4), capacity // each, resident)
 
 
+def _portions(
+    body: Body, region: Region, share: Share, cached: CachedKeys, thread: Extent,
+    bounds: tuple[Extent, Extent, Extent],
+) -> Portions:  # fmt: skip
+    """Returns the positions of a block in two portions: those cached in registers, and those in shared memory.
+
+    bounds: the first position, the end, and the number of positions of the row.
+    """
+    first, stop, total = bounds
+    step, slot = symbol("step", extent=share.steps), symbol("slot", extent=share.capacity)
+    beyond = first
+    if share.steps:
+        beyond = bind_position(body, "beyond", minimum(first + share.steps * share.threads, stop), total + 1)
+    strides = Strides(beyond, stop, thread, share.threads, UNROLL, slot)
+    in_shared_memory = places(body, region, cached, slot, share.capacity, "shared")
+    if not share.steps:
+        return Portions([(strides, in_shared_memory)])
+    sure = min(share.steps, share.least // share.threads)
+    steps = Steps(step, share.steps, sure, share.threads, first + thread, stop)
+    return Portions([(steps, places(body, region, cached, step, share.steps, "local")), (strides, in_shared_memory)])
+
+
 def _launch(region: Region, setting: Setting, share: Share) -> tuple[LaunchSpec, dict[Symbol, Extent]]:
     """Returns one launch for all phases, and the definitions of its integer parameters."""
     body, nest = new_body(region, setting), region.nest
@@ -196,27 +217,13 @@ def _launch(region: Region, setting: Setting, share: Share) -> tuple[LaunchSpec,
     stop = bind_position(body, "stop", minimum(first + block_share, total), total + 1)
     values = positions.values(body.lane)
     cached, part = cached_keys(region, values), region.placed(values)
-
-    step, slot = symbol("step", extent=share.steps), symbol("slot", extent=share.capacity)
-    beyond = (
-        first
-        if not share.steps
-        else bind_position(body, "beyond", minimum(first + share.steps * share.threads, stop), total + 1)
-    )
-    shared = Strides(beyond, stop, thread, share.threads, UNROLL, slot)
-    parts: list[tuple[Walk, Mapping[Key, tuple[Buffer, Extent]]]] = [
-        (shared, places(body, region, cached, slot, share.capacity, "shared"))
-    ]
-    if share.steps:
-        sure = min(share.steps, share.least // share.threads)
-        walk_steps = Steps(step, share.steps, sure, share.threads, first + thread, stop)
-        parts.insert(0, (walk_steps, places(body, region, cached, step, share.steps, "local")))
+    portions = _portions(body, region, share, cached, thread, (first, stop, total))
 
     def join(states: Sequence[State]) -> None:
         combine_threads(body, states, share.threads)
         _exchange(body, states, share.blocks, thread, rank)
 
-    run_phases(body, part, Portions(parts), positions, join, cached=cached)
+    run_phases(body, part, portions, positions, join, cached=cached)
     first_of_all = [body.index.compare("eq", thread, 0), body.index.compare("eq", rank, 0)]
     store_parallel_outputs(body, part, first_of_all)
     launch = make_launch(

@@ -12,9 +12,9 @@ Must not know: CUDA C++.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from segments import Verdict, yes
+from segments.lazy_dataclasses import replace
 from tracefuse.ir.extents import Extent, Symbol, ceildiv, maximum, product, substitute, symbol, symbol_of
 from tracefuse.kernel.kernel_ir import Allocate, Barrier, Buffer, Expression, Store
 from tracefuse.schedule.body import Body
@@ -51,8 +51,9 @@ from tracefuse.schedule.gpu.gpu_phase import (
 from tracefuse.schedule.gpu.gpu_problem import GpuProblem
 from tracefuse.schedule.gpu.gpu_split import Chunks, Partials
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
-from tracefuse.schedule.phases import Region, finish
+from tracefuse.schedule.reduction_states import finish
 from tracefuse.schedule.refusal_codes import RegionRefusal
+from tracefuse.schedule.region_phases import Region
 from tracefuse.schedule.sizes import Sizes
 from tracefuse.schedule.template import Template
 

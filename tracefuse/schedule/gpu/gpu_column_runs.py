@@ -10,9 +10,8 @@ Must not know: CUDA C++.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from segments import Verdict, yes
+from segments.lazy_dataclasses import replace
 from tracefuse.ir.extents import Extent, ceildiv, maximum, minimum, product, symbol, symbol_of
 from tracefuse.schedule.column_runs import ColumnRuns, column_runs
 from tracefuse.schedule.gpu.gpu_column import ROUNDS, column_launch, combine_chunks, rows_at_a_time, stored_shifted
@@ -22,8 +21,9 @@ from tracefuse.schedule.gpu.gpu_phase import combine_threads, store_parallel_out
 from tracefuse.schedule.gpu.gpu_problem import GpuProblem
 from tracefuse.schedule.gpu.gpu_split import Chunks, Partials
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
-from tracefuse.schedule.phases import Region, finish
+from tracefuse.schedule.reduction_states import finish
 from tracefuse.schedule.refusal_codes import RegionRefusal, ScheduleRefusal
+from tracefuse.schedule.region_phases import Region
 from tracefuse.schedule.template import Template
 
 

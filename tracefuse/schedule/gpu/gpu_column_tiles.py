@@ -5,14 +5,13 @@ Must not know: CUDA C++.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
+from segments.lazy_dataclasses import dataclass, replace
 from tracefuse.ir.extents import Extent, maximum, minimum, product, symbol
 from tracefuse.kernel.kernel_ir import Expression, call
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.gpu.gpu_frame import Positions, bind_position
 from tracefuse.schedule.gpu.gpu_phase import cached_words
-from tracefuse.schedule.phases import Region
+from tracefuse.schedule.region_phases import Region
 from tracefuse.schedule.sizes import Sizes
 
 THREADS = 256

@@ -9,9 +9,9 @@ Must not know: CUDA C++.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 from segments import Verdict, yes
+from segments.lazy_dataclasses import dataclass, replace
 from tracefuse.ir.extents import Extent, Symbol, ceildiv, minimum, product, symbol, symbol_of, symbols
 from tracefuse.schedule.gpu.gpu_frame import (
     FewSteps,
@@ -28,8 +28,8 @@ from tracefuse.schedule.gpu.gpu_prefetch import prefetch, release_prefetched
 from tracefuse.schedule.gpu.gpu_problem import GpuProblem
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
 from tracefuse.schedule.nest import Loop, coefficient
-from tracefuse.schedule.phases import Region
 from tracefuse.schedule.refusal_codes import RegionRefusal, ScheduleRefusal
+from tracefuse.schedule.region_phases import Region
 from tracefuse.schedule.template import Template
 from tracefuse.schedule.transposed import read_offsets
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.dtypes import DType
 from tracefuse.ir.extents import Extent, Symbol, minimum, product, symbol, symbol_of
 from tracefuse.kernel.kernel_ir import Buffer, Expression, Variable, call
@@ -20,7 +20,7 @@ from tracefuse.schedule.body import Body
 from tracefuse.schedule.chip import Chip
 from tracefuse.schedule.gpu.gpu_prefetch import choose_prefetched, prefetch, release_prefetched
 from tracefuse.schedule.nest import Loop, coefficient
-from tracefuse.schedule.phases import Region
+from tracefuse.schedule.region_phases import Region
 from tracefuse.schedule.scopes import Key
 from tracefuse.schedule.transposed import read_offsets
 

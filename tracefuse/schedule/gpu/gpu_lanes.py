@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field
 
+from segments.lazy_dataclasses import dataclass, replace
 from tracefuse.ir.extents import Atom, Binary, Expression, Extent, Symbol, substitute, symbol, symbol_of
 from tracefuse.ir.fusion import Fusion
 from tracefuse.ir.indexing import AxisMap, Joined
@@ -20,7 +21,7 @@ from tracefuse.schedule.gpu.gpu_frame import WIDE_BYTES
 from tracefuse.schedule.loop_facts import Facts
 from tracefuse.schedule.memory_facts import MemoryFacts
 from tracefuse.schedule.nest import Loop, coefficient
-from tracefuse.schedule.phases import Region
+from tracefuse.schedule.region_phases import Region
 from tracefuse.schedule.sizes import Sizes
 from tracefuse.schedule.transposed import read_offsets
 

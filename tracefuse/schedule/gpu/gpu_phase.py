@@ -30,7 +30,8 @@ from tracefuse.kernel.kernel_ir import (
 )
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.gpu.gpu_frame import Positions, Walk, when
-from tracefuse.schedule.phases import Accumulator, Region, accumulate, declare, finish, lifted, store_output
+from tracefuse.schedule.reduction_states import Accumulator, accumulate, declare, finish, lifted, store_output
+from tracefuse.schedule.region_phases import Region
 from tracefuse.schedule.scopes import Key
 from tracefuse.schedule.transposed import is_known
 

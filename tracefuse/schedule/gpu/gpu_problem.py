@@ -9,9 +9,10 @@ Must not know: CUDA C++.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field
 from functools import cached_property
 
+from segments.lazy_dataclasses import dataclass, replace
 from tracefuse.dtypes import DType, int32, int64
 from tracefuse.ir.extents import Expression, Extent, Symbol, is_nonnegative, product, substitute, symbols
 from tracefuse.ir.fusion import Fusion, Node, Shape
@@ -24,7 +25,7 @@ from tracefuse.schedule.gpu.gpu_lanes import SHORT_RUN, Widening, every_output, 
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, Scratch
 from tracefuse.schedule.loop_facts import Facts
 from tracefuse.schedule.memory_facts import MemoryFacts
-from tracefuse.schedule.phases import Region, build_region
+from tracefuse.schedule.region_phases import Region, build_region
 from tracefuse.schedule.row_column_rule import RowColumnFacts
 from tracefuse.schedule.row_column_sides import row_side
 from tracefuse.schedule.sizes import Sizes

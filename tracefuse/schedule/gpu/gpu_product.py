@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from segments import Verdict, yes
+from segments.lazy_dataclasses import dataclass
 from tracefuse.dtypes import DType, float32
 from tracefuse.ir.extents import Extent, ceildiv, minimum, product, substitute, symbol, symbol_of
 from tracefuse.ir.fusion import Shape

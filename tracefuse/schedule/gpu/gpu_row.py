@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from segments import Verdict, yes
+from segments.lazy_dataclasses import dataclass
 from tracefuse.ir.extents import Extent, Symbol, ceildiv, minimum, product, symbol, symbol_of
 from tracefuse.ir.op_kinds import Pointwise
 from tracefuse.kernel.kernel_ir import Expression
@@ -43,8 +43,9 @@ from tracefuse.schedule.gpu.gpu_phase import (
 )
 from tracefuse.schedule.gpu.gpu_problem import GpuProblem
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
-from tracefuse.schedule.phases import Region, combining, state_types
+from tracefuse.schedule.reduction_states import state_types
 from tracefuse.schedule.refusal_codes import RegionRefusal, ScheduleRefusal
+from tracefuse.schedule.region_phases import Region, combining
 from tracefuse.schedule.region_work import byte_classes, bytes_of_iteration, operations
 from tracefuse.schedule.sizes import Sizes
 from tracefuse.schedule.template import Template

@@ -11,9 +11,9 @@ Must not know: CUDA C++.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from segments import Verdict, yes
+from segments.lazy_dataclasses import replace
 from tracefuse.ir.extents import Extent, ceildiv, maximum, minimum, product, substitute, symbol, symbol_of
 from tracefuse.ir.fusion import Fusion
 from tracefuse.ir.indexing import AxisMap
@@ -27,8 +27,9 @@ from tracefuse.schedule.gpu.gpu_row_column_launch import Ring, RowsLaunch, RowsS
 from tracefuse.schedule.gpu.gpu_split import Chunks, Partials
 from tracefuse.schedule.launch_spec import Lowered
 from tracefuse.schedule.nest import Loop, Nest
-from tracefuse.schedule.phases import Region, operand_of, state_types
+from tracefuse.schedule.reduction_states import state_types
 from tracefuse.schedule.refusal_codes import ScheduleRefusal
+from tracefuse.schedule.region_phases import Region, operand_of
 from tracefuse.schedule.row_column_rule import RowColumnFacts
 from tracefuse.schedule.sizes import Sizes
 from tracefuse.schedule.template import Template

@@ -11,9 +11,9 @@ Must not know: sizes, CUDA C++.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.ir.extents import Extent, minimum, substitute, symbol, symbols
 from tracefuse.ir.fusion import Shape as IndexShape
 from tracefuse.kernel.kernel_ir import Allocate, AwaitCopies, Barrier, Buffer, EndBatch, Expression, Load, Store
@@ -36,7 +36,8 @@ from tracefuse.schedule.gpu.gpu_row import RowShape
 from tracefuse.schedule.gpu.gpu_split import SCRATCH_ALIGNMENT, Partials
 from tracefuse.schedule.launch_spec import LaunchSpec, Scratch, make_launch
 from tracefuse.schedule.nest import Loop
-from tracefuse.schedule.phases import Accumulator, Region, finish, lifted, new_accumulator
+from tracefuse.schedule.reduction_states import Accumulator, finish, lifted, new_accumulator
+from tracefuse.schedule.region_phases import Region
 from tracefuse.schedule.scopes import Key
 
 Ring: TypeAlias = tuple[tuple[int, IndexShape], ...]

@@ -9,14 +9,14 @@ Must not know: sizes, CUDA C++.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 
+from segments.lazy_dataclasses import dataclass, replace
 from tracefuse.ir.extents import Extent, ceildiv, substitute, symbol
 from tracefuse.kernel.kernel_ir import Allocate, Barrier, Buffer, Copy, Load, StartCopy
 from tracefuse.kernel.scalar_code import convert
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.gpu.gpu_frame import WIDE_BYTES, bind_loops, when
-from tracefuse.schedule.phases import Region
+from tracefuse.schedule.region_phases import Region
 from tracefuse.schedule.scopes import Key
 
 UNROLL = 8

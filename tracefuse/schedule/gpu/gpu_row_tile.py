@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 
 from segments import Verdict, yes
+from segments.lazy_dataclasses import dataclass, replace
 from tracefuse.ir.extents import Extent, Symbol, ceildiv, minimum, product, symbol, symbol_of
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.cost import Work
@@ -45,8 +45,8 @@ from tracefuse.schedule.gpu.gpu_problem import GpuProblem
 from tracefuse.schedule.gpu.gpu_row_copies import RowCopies, StagedRows
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
 from tracefuse.schedule.nest import coefficient
-from tracefuse.schedule.phases import Region
 from tracefuse.schedule.refusal_codes import ScheduleRefusal
+from tracefuse.schedule.region_phases import Region
 from tracefuse.schedule.region_work import byte_classes, bytes_of_iteration, operations
 from tracefuse.schedule.scopes import Key
 from tracefuse.schedule.template import Template

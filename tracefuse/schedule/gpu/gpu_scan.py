@@ -11,10 +11,10 @@ Must not know: CUDA C++.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import chain
 
 from segments import Verdict, yes
+from segments.lazy_dataclasses import dataclass
 from tracefuse.ir.extents import Extent, Symbol, ceildiv, maximum, minimum, product, symbol, symbol_of
 from tracefuse.kernel.kernel_ir import Buffer, Expression
 from tracefuse.schedule.body import Body
@@ -35,8 +35,9 @@ from tracefuse.schedule.gpu.gpu_row import RowShape
 from tracefuse.schedule.gpu.gpu_scan_chunk import Carries, ScannedChunk, Team, declare_carries
 from tracefuse.schedule.gpu.gpu_split import Chunks, Partials
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
-from tracefuse.schedule.phases import Region, declare
+from tracefuse.schedule.reduction_states import declare
 from tracefuse.schedule.refusal_codes import RegionRefusal
+from tracefuse.schedule.region_phases import Region
 from tracefuse.schedule.sizes import Sizes
 from tracefuse.schedule.template import Template
 
@@ -109,6 +110,16 @@ def _lower(problem: GpuProblem, decision: RowScan) -> Lowered:
 SCAN = Template("scan", _accepts, _lower, scans=True)
 
 
+def _row_of_thread(
+    body: Body, shape: RowShape, block: Extent, thread: Extent, rows: Extent, tiles: Extent
+) -> tuple[Extent, Extent, Expression]:
+    """Returns the row of a thread in a block of several rows, its position in the row, and whether that row exists."""
+    slot = bind_position(body, "slot", thread % shape.group, shape.group)
+    place = bind_position(body, "place", block * shape.rows + thread // shape.group, tiles * shape.rows)
+    inside = body.index.compare("lt", place, rows)
+    return bind_position(body, "row", minimum(place, rows - 1), rows), slot, inside
+
+
 def _launch(
     region: Region, setting: Setting, decision: RowScan, total: Extent, chunks: Chunks | None = None,
     partials: Partials | None = None,
@@ -128,10 +139,7 @@ def _launch(
         block = bind_position(body, "part", blocks - 1 - block, blocks)
         row = bind_position(body, "row", block // chunks.count, rows)
     if shape.rows > 1:
-        slot = bind_position(body, "slot", thread % shape.group, shape.group)
-        place = bind_position(body, "place", block * shape.rows + thread // shape.group, tiles * shape.rows)
-        inside = body.index.compare("lt", place, rows)
-        row = bind_position(body, "row", minimum(place, rows - 1), rows)
+        row, slot, inside = _row_of_thread(body, shape, block, thread, rows, tiles)
     bind_loops(body, nest.parallel, row)
     positions = Positions(nest.reduced, setting.lanes)
     part = region.placed(positions.values(body.lane))

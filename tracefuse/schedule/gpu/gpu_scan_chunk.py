@@ -10,9 +10,10 @@ Must not know: sizes, CUDA C++.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import chain
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.ir.extents import Extent
 from tracefuse.ir.fusion import Node
 from tracefuse.kernel.kernel_ir import (
@@ -32,7 +33,8 @@ from tracefuse.kernel.kernel_ir import (
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.gpu.gpu_frame import Positions, Steps
 from tracefuse.schedule.gpu.gpu_phase import is_of_one_row, reads_on_the_way
-from tracefuse.schedule.phases import Region, lifted, state_types, store_output
+from tracefuse.schedule.reduction_states import lifted, state_types, store_output
+from tracefuse.schedule.region_phases import Region
 from tracefuse.schedule.scan_states import as_element, joined, neutral_state
 
 

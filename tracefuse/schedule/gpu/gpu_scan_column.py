@@ -10,9 +10,9 @@ Must not know: CUDA C++.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from segments import Verdict, yes
+from segments.lazy_dataclasses import dataclass
 from tracefuse.ir.extents import Extent, ceildiv, maximum, minimum, product, symbol, symbol_of
 from tracefuse.kernel.kernel_ir import Buffer, Expression
 from tracefuse.schedule.body import Body
@@ -33,8 +33,8 @@ from tracefuse.schedule.gpu.gpu_scan import reduce_part
 from tracefuse.schedule.gpu.gpu_scan_chunk import BlockRows, Carries, ScannedChunk, Team, declare_carries
 from tracefuse.schedule.gpu.gpu_split import Chunks, Partials
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
-from tracefuse.schedule.phases import Region
 from tracefuse.schedule.refusal_codes import RegionRefusal
+from tracefuse.schedule.region_phases import Region
 from tracefuse.schedule.sizes import Sizes
 from tracefuse.schedule.template import Template
 

@@ -10,9 +10,10 @@ Must not know: CUDA C++.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from segments import Verdict, yes
+from segments.lazy_dataclasses import dataclass
 from tracefuse.ir.extents import Extent, Symbol, ceildiv, maximum, minimum, product, substitute, symbol, symbol_of
 from tracefuse.ir.fusion import Node
 from tracefuse.kernel.kernel_ir import Allocate, Buffer, Copy, Expression, Load
@@ -32,8 +33,9 @@ from tracefuse.schedule.gpu.gpu_frame import (
 from tracefuse.schedule.gpu.gpu_phase import State, accumulate_phase, combine_threads, store_parallel_outputs
 from tracefuse.schedule.gpu.gpu_problem import GpuProblem
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, Scratch, make_launch
-from tracefuse.schedule.phases import Region, declare, finish, state_types
+from tracefuse.schedule.reduction_states import declare, finish, state_types
 from tracefuse.schedule.refusal_codes import RegionRefusal, ScheduleRefusal
+from tracefuse.schedule.region_phases import Region
 from tracefuse.schedule.template import Template
 
 THREADS = 512

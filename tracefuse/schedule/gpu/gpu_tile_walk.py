@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.ir.extents import Extent, Symbol, ceildiv, minimum, product, substitute, symbol, symbols
 from tracefuse.kernel.kernel_ir import Allocate, Barrier, Buffer, Expression, Load, Store
 from tracefuse.schedule.body import Body

@@ -10,8 +10,8 @@ Must not know: ops, sizes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.dtypes import DType, float32, uint32
 from tracefuse.ir.extents import Extent, minimum, symbol
 from tracefuse.ir.fusion import Shape

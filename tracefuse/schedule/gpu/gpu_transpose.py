@@ -12,10 +12,10 @@ Must not know: CUDA C++.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from functools import partial
 
 from segments import Verdict
+from segments.lazy_dataclasses import replace
 from tracefuse.ir.extents import Expression, Extent, Symbol, ceildiv, product, substitute, symbol, symbol_of, symbols
 from tracefuse.kernel.kernel_ir import Barrier
 from tracefuse.schedule.body import Body
@@ -26,7 +26,8 @@ from tracefuse.schedule.gpu.gpu_problem import GpuProblem
 from tracefuse.schedule.gpu.gpu_tile_walk import THREADS, TileSide, TileSpan, TileWalk
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
 from tracefuse.schedule.memory_orders import LEAST_EXTENT
-from tracefuse.schedule.phases import Region, store_outputs
+from tracefuse.schedule.reduction_states import store_outputs
+from tracefuse.schedule.region_phases import Region
 from tracefuse.schedule.region_work import bytes_of_iteration
 from tracefuse.schedule.scopes import Key
 from tracefuse.schedule.template import Template

@@ -10,11 +10,11 @@ import functools
 import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse import source
 from tracefuse.errors import UnsupportedError
 from tracefuse.frontend.tracer.python_code.installed_packages import is_of_library

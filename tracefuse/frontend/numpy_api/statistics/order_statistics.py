@@ -177,6 +177,16 @@ def _take_last(ordered: Any, place: Any) -> Any:
     return shaping.squeeze(np.take_along_axis(ordered, shaping.expand_dims(index, -1), -1), -1)
 
 
+def _known_quantiles(name: str, q: Any) -> Any:
+    """Returns the contents of captured quantiles. Raises UnsupportedError for computed ones."""
+    if not isinstance(q, Traced) or q.on_host:
+        return q
+    known = q.recorder.contents.ask(q.number, f"np.{name}()")
+    if known is None:
+        raise missing(f"np.{name} at a computed q", "give q as a number or an array of numbers")
+    return known
+
+
 def _quantiles(
     name: str, a: Any, q: Any, axis: Any, out: Any, method: str, keepdims: Any, *, skip: bool, percent: bool
 ) -> Any:
@@ -187,11 +197,7 @@ def _quantiles(
     x = as_array(a)
     if x.value.dtype.kind in ("complex", "bool"):
         raise missing(f"np.{name} of {x.value.dtype}", "cast it to a real type")
-    if isinstance(q, Traced) and not q.on_host:
-        known = q.recorder.contents.ask(q.number, f"np.{name}()")
-        if known is None:
-            raise missing(f"np.{name} at a computed q", "give q as a number or an array of numbers")
-        q = known
+    q = _known_quantiles(name, q)
     quantiles = np.asarray(traced_ops.as_number(q))
     weak = quantiles.ndim == 0 and x.value.dtype.kind == "float" and isinstance(q, (int, float))
     places = quantiles.astype(x.value.dtype.numpy if weak else np.float64)
@@ -238,6 +244,22 @@ def _check_quantiles(q: Any, most: int) -> None:
         raise ScalarError(message, hint="give numbers in this range")
 
 
+def _resolved_quantile(name: str, q: Any, x: Traced, *, is_stored: bool, percent: bool) -> Any:
+    """Returns the value of a q that the host knows before the kernels run; a computed q as it is.
+
+    is_stored: whether out= is given. Raises UnsupportedError for a computed number that promotes weakly.
+    """
+    if isinstance(q, Traced) and not q.on_host:
+        if q.weak is not None and x.value.dtype.is_floating and not is_stored:
+            raise missing(f"np.{name} at a computed q", "give q as a number or an array of numbers")
+        return q
+    if percent and not is_stored and isinstance(q, SymbolicSize):
+        q = q * 1.0  # NumPy divides it by 100.0, and a float of the call is no constant of the trace
+    number = traced_ops.as_number(q) if is_stored else traced_ops.number_at_trace(q, f"np.{name}", "q")
+    is_scalar = isinstance(q, Traced) and q.weak is None
+    return q.value.dtype.numpy.type(number) if is_scalar else number
+
+
 def _register_quantiles(function: Any, name: str, *, skip: bool, percent: bool) -> None:
     def quantile(
         a: Any, q: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, method: str = "linear",
@@ -250,16 +272,8 @@ def _register_quantiles(function: Any, name: str, *, skip: bool, percent: bool) 
         x = as_operand(a)
         if axis is not None:
             traced_ops.axes_of(axis, len(x.extents))
-        if percent and out is None and isinstance(q, SymbolicSize):
-            q = q * 1.0  # NumPy divides it by 100.0, and a float of the call is no constant of the trace
-        if isinstance(q, (Traced, SymbolicSize)) and (isinstance(q, SymbolicSize) or q.on_host):
-            number = traced_ops.number_at_trace(q, f"np.{name}", "q") if out is None else traced_ops.as_number(q)
-            is_scalar = isinstance(q, Traced) and q.weak is None
-            q = q.value.dtype.numpy.type(number) if is_scalar else number
-        elif isinstance(q, Traced) and q.weak is not None and x.value.dtype.is_floating and out is None:
-            raise missing(
-                f"np.{name} at a computed q", "give q as a number or an array of numbers"
-            )  # q promotes weakly
+        if isinstance(q, (Traced, SymbolicSize)):
+            q = _resolved_quantile(name, q, x, is_stored=out is not None, percent=percent)
         if skip and x.value.dtype.is_complex:
             raise DtypeError("a must be an array of real numbers", hint="give its real part")
         if skip and isinstance(q, _PLAIN_QUANTILES):

@@ -90,17 +90,23 @@ def setitem(x: Traced, key: Any, value: Any) -> None:
     elif isinstance(value, Traced) and is_same_view(value, target):
         note_update(target)  # `x[key] += 1` already wrote the view
     else:
-        if len(plan.drops) == len(plan.starts) == len(parts):  # an integer for each axis and nothing else
-            check_has_no_axes(value, target.value.dtype)
-            if target.value.dtype.kind == "bool" and isinstance(value, (list, tuple)):
-                value = len(value) > 0  # NumPy takes the truth value of the list
-        elif isinstance(value, (list, tuple)) and len(as_tensor(array_of(value)).extents) > len(target.extents):
-            raise ShapeError(
-                f"setting an array element with a sequence: a nested list into {len(target.extents)} axes",
-                hint="give a list with one level for each axis", where=source.user_line(),
-            )  # fmt: skip
-        value = scalar_in(value, target.value.dtype, x.recorder)
+        is_element = len(plan.drops) == len(plan.starts) == len(parts)  # an integer for each axis and nothing else
+        value = scalar_in(_fitting(value, target, is_element), target.value.dtype, x.recorder)
         into(target, filling(value, target.extents, target.value.dtype, target))
+
+
+def _fitting(value: Any, target: Traced, is_element: bool) -> Any:
+    """Returns a value for an element or a view, as NumPy takes it. Raises ShapeError for a list of too many levels."""
+    if is_element:
+        check_has_no_axes(value, target.value.dtype)
+        if target.value.dtype.kind == "bool" and isinstance(value, (list, tuple)):
+            return len(value) > 0  # NumPy takes the truth value of the list
+    elif isinstance(value, (list, tuple)) and len(as_tensor(array_of(value)).extents) > len(target.extents):
+        raise ShapeError(
+            f"setting an array element with a sequence: a nested list into {len(target.extents)} axes",
+            hint="give a list with one level for each axis", where=source.user_line(),
+        )  # fmt: skip
+    return value
 
 
 def getitem(x: Traced, key: Any) -> Any:

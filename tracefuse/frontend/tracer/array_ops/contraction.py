@@ -8,9 +8,9 @@ Everything else becomes multiplications and sums, which fuse with the ops around
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse import source
 from tracefuse.dtypes import promote_numpy
 from tracefuse.errors import ShapeError

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse import source
 from tracefuse.errors import OutOfRangeError, ShapeError, UnsupportedError, shown
 from tracefuse.frontend.tracer.array_ops.integers_as_sizes import as_size

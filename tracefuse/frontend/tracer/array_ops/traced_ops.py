@@ -232,21 +232,24 @@ def reduce(
             result = _filled(x, axes, keepdims, initial)
             return result if out is None else into(out, astype(result, out.dtype, copy=False))
     if where is not None:
-        if op.initial is None:
-            raise missing(f"{name} with where=", "select with np.where(mask, x, other) before the reduction")
-        if isinstance(op.initial, str) and initial is None:
-            hint = "give initial=, or select with np.where(mask, x, other) before the reduction"
-            raise ScalarError(f"{name} has no identity: with where= it needs initial=", hint=hint)
-        neutral = initial if isinstance(op.initial, str) else op.initial
-        x = apply("where", where, x, neutral)
+        x = apply("where", where, x, _neutral(op, initial))
     result = x.recorder.reduction(op, x, axes, keepdims, chosen, **attributes)
     if initial is not None:
-        joined = _JOINS[name]
-        result = apply(joined, result, initial)
+        result = apply(_JOINS[name], result, initial)
     if out is None:
         return result
     # As in NumPy, the result of a ufunc's reduction is cast without a check.
     return into(out, astype(result, out.dtype, copy=False) if name in _JOINS else result)
+
+
+def _neutral(op: Reduction, initial: Any) -> Any:
+    """Returns what stands for elements that where= leaves out. Raises TracefuseError for a reduction without it."""
+    if op.initial is None:
+        raise missing(f"{op.name} with where=", "select with np.where(mask, x, other) before the reduction")
+    if isinstance(op.initial, str) and initial is None:
+        hint = "give initial=, or select with np.where(mask, x, other) before the reduction"
+        raise ScalarError(f"{op.name} has no identity: with where= it needs initial=", hint=hint)
+    return initial if isinstance(op.initial, str) else op.initial
 
 
 def as_elements(x: Any, chosen: DType) -> Any:

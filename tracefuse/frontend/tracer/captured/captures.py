@@ -18,12 +18,12 @@ import sys
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from types import BuiltinFunctionType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse import source
 from tracefuse.frontend.tracer.captured import routes
 from tracefuse.frontend.tracer.captured.inner_objects import InnerObject, inner_objects, is_table

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
+
+from segments.lazy_dataclasses import dataclass
 
 CHANGED = (AttributeError, KeyError, IndexError, ValueError, TypeError, NameError)
 """What following a route raises where it leads nowhere any more."""

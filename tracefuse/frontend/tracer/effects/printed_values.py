@@ -10,12 +10,12 @@ import itertools
 import string
 import sys
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse import pytrees, source
 from tracefuse.errors import TraceError
 from tracefuse.frontend.tracer.array_ops import traced_ops

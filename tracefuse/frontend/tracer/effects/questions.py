@@ -10,9 +10,9 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.dynamic.guards import Guard
 from tracefuse.errors import UnsupportedError
 from tracefuse.frontend.tracer.array_ops.traced_ops import apply

@@ -12,12 +12,12 @@ from __future__ import annotations
 import builtins
 import dis
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MappingProxyType, ModuleType
 from typing import Any
 
 import numpy as np
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.frontend.tracer.python_code.installed_packages import is_of_library
 from tracefuse.frontend.tracer.values.traced import holds_traced
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 import copy
 import enum
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import BuiltinFunctionType, FunctionType
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse import pytrees, source
 from tracefuse.errors import TracefuseError, UnsupportedError
 from tracefuse.frontend.tracer.array_ops.assignment import array_of
@@ -23,7 +24,7 @@ from tracefuse.frontend.tracer.array_ops.traced_ops import as_tensor
 from tracefuse.frontend.tracer.captured import routes
 from tracefuse.frontend.tracer.captured.captures import Place
 from tracefuse.frontend.tracer.effects.caught_errors import handler_around
-from tracefuse.frontend.tracer.effects.questions import SizeQuestion
+from tracefuse.frontend.tracer.effects.questions import Answers, SizeQuestion
 from tracefuse.frontend.tracer.libraries.passed_functions import (
     WITH_EFFECTS,
     NotPassed,
@@ -160,9 +161,7 @@ def call_between_stages(
     inside of a recorded body, on a GPU, and when a function is inspected. In a `try` statement, what the function
     raises is a result like others, with which the handlers of the user go on.
     """
-    for parameter in _WRITTEN:
-        if keywords.get(parameter) is not None:
-            raise _refusal(name, f"it writes into {parameter}", source.user_line())
+    _require_no_output(name, keywords)
     leaves, structure = pytrees.flatten((tuple(map(_listed, arguments)), {k: _listed(v) for k, v in keywords.items()}))
     operands: list[Traced | ComputedObject] = []
     shared = SharedArrays.among(leaves)
@@ -170,14 +169,7 @@ def call_between_stages(
     recorder = operands[0].recorder if operands else current.get()
     assert recorder is not None
     where = source.user_line()
-    for reason, is_refused in (
-        ("its arrays are on a GPU", recorder.device is not None),
-        ("it is inside of a recorded loop or branch", recorder.body is not None),
-        ("its results are known only in a call", recorder.answers is None),
-    ):
-        if is_refused:
-            raise UnsupportedError(f"{name} cannot be fused: {reason}", hint=OUTSIDE, where=where)
-
+    answers = _answers_of(recorder, name, where)
     may_catch = handler_around() == "try"
 
     def run(*arrays: Any) -> CallResults:
@@ -190,18 +182,41 @@ def call_between_stages(
         questions.append(CallQuestion(name, run, reads, first, where, may_catch))
         return questions[-1]
 
-    assert recorder.answers is not None
-    results = recorder.answers.ask_library(recorder, name, question, where)
+    results = answers.ask_library(recorder, name, question, where)
     questions[-1].settle(results)
     if results.raised is not None:
-        for _ in range(MOST_CAUGHT):  # the numbers of the results of calls that do not raise
-            recorder.builder.new_number()
-        raise results.raised.again()
+        _raise_again(recorder, results.raised)
     result = _as_traced(recorder, results, ComputedOutside(reads, name, where), shared)
     for operand in operands:
         if isinstance(operand, StageArray):
             operand.share(pytrees.flatten(result)[0])
     return result
+
+
+def _raise_again(recorder: Recorder, raised: RaisedError) -> NoReturn:
+    """Raises what a call raised, for the handlers of the user."""
+    for _ in range(MOST_CAUGHT):  # the numbers of the results of calls that do not raise
+        recorder.builder.new_number()
+    raise raised.again()
+
+
+def _require_no_output(name: str, keywords: Mapping[str, Any]) -> None:
+    for parameter in _WRITTEN:
+        if keywords.get(parameter) is not None:
+            raise _refusal(name, f"it writes into {parameter}", source.user_line())
+
+
+def _answers_of(recorder: Recorder, name: str, where: str | None) -> Answers:
+    """Returns what gives a trace the results of its stages. Raises UnsupportedError where no call goes on with them."""
+    if recorder.device is not None:
+        reason = "its arrays are on a GPU"
+    elif recorder.body is not None:
+        reason = "it is inside of a recorded loop or branch"
+    elif recorder.answers is None:
+        reason = "its results are known only in a call"
+    else:
+        return recorder.answers
+    raise UnsupportedError(f"{name} cannot be fused: {reason}", hint=OUTSIDE, where=where)
 
 
 def call_or_refuse(

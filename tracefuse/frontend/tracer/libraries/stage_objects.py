@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse import source
 from tracefuse.errors import UnsupportedError
 from tracefuse.frontend.tracer.values.traced import ComputedObject, Memory, Traced

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import dis
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import CodeType
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse import source
 from tracefuse.caches import CLEAR_CACHES, BoundedTable, Cache, register
 

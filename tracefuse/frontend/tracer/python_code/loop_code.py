@@ -12,9 +12,10 @@ import dis
 import itertools
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import CodeType
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.caches import Cache, register
 
 BRANCH = "(branch "

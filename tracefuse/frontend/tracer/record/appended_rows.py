@@ -6,9 +6,9 @@ Must not know: overlays of values.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.frontend.tracer.values.traced import Traced
 from tracefuse.ir.extents import Symbol
 

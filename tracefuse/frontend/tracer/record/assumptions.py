@@ -11,10 +11,10 @@ from __future__ import annotations
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse import source
 from tracefuse.dynamic.guards import Guard
 from tracefuse.dynamic.layouts import stride_name

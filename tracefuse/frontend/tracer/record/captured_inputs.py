@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.dtypes import DType, int64
 from tracefuse.frontend.tracer.captured.captures import Place
 from tracefuse.frontend.tracer.captured.known_contents import KnownContents

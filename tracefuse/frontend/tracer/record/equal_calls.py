@@ -8,8 +8,9 @@ Must not know: recording, ops.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from segments.lazy_dataclasses import dataclass
 
 MOST_COMPARED = 16
 """The latest calls that a call is compared with."""

@@ -9,8 +9,8 @@ Must not know: ops, fusions.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.ir.extents import (
     Binary,
     Expression,

@@ -8,10 +8,11 @@ from __future__ import annotations
 import weakref
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import CodeType
 from typing import Any, TypeAlias
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse import source
 from tracefuse.errors import TracefuseError
 from tracefuse.frontend.tracer.python_code.code_replacements import rewritten_code

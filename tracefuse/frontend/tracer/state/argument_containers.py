@@ -11,7 +11,7 @@ from tracefuse.frontend.tracer.captured import routes
 from tracefuse.frontend.tracer.captured.captures import Place
 from tracefuse.frontend.tracer.state.computed_keys import note_routes
 from tracefuse.frontend.tracer.state.container_records import CONTAINERS
-from tracefuse.frontend.tracer.state.native_layout import own_attributes
+from tracefuse.frontend.tracer.state.object_layout import own_attributes
 from tracefuse.frontend.tracer.state.overlays import Overlays
 
 
@@ -64,19 +64,26 @@ def argument_containers(
             if overlays.original_overlay(value) is None:
                 overlays.remember(value, other, place)
             containers.append(ArgumentContainer(other, value, place))
-        if isinstance(value, dict):
-            waiting += [(place.entry(key, part), part, other[key]) for key, part in value.items()]
-        elif type(value) in CONTAINERS or isinstance(value, tuple):
-            pairs = enumerate(zip(value, other, strict=True))
-            waiting += [(place.entry(k, part), part, received_part) for k, (part, received_part) in pairs]
-        elif fields is not None:
-            waiting += [(place.attribute(f, getattr(value, f)), getattr(value, f), getattr(other, f)) for f in fields]
-            overlays.follow_methods(other, place)
-        elif pytrees.is_registered(type(value)):
-            parts = enumerate(zip(pytrees.children(value), pytrees.children(other), strict=True))
-            waiting += [(place.derived(f"{{}}.child{k}", functools.partial(_child, k), a), a, b) for k, (a, b) in parts]
+        waiting += _parts(place, value, other, fields)
+        is_instance = fields is not None or pytrees.is_registered(type(value))
+        if is_instance and type(value) not in CONTAINERS and not isinstance(value, (dict, tuple)):
             overlays.follow_methods(other, place)
     return containers
+
+
+def _parts(place: Place, value: Any, other: Any, fields: Sequence[str] | None) -> list[tuple[Place, Any, Any]]:
+    """Returns the entries, attributes or children of a container with their places, and the received ones."""
+    if isinstance(value, dict):
+        return [(place.entry(key, part), part, other[key]) for key, part in value.items()]
+    if type(value) in CONTAINERS or isinstance(value, tuple):
+        pairs = enumerate(zip(value, other, strict=True))
+        return [(place.entry(k, part), part, received_part) for k, (part, received_part) in pairs]
+    if fields is not None:
+        return [(place.attribute(f, getattr(value, f)), getattr(value, f), getattr(other, f)) for f in fields]
+    if not pytrees.is_registered(type(value)):
+        return []
+    parts = enumerate(zip(pytrees.children(value), pytrees.children(other), strict=True))
+    return [(place.derived(f"{{}}.child{k}", functools.partial(_child, k), a), a, b) for k, (a, b) in parts]
 
 
 def _child(position: int, node: Any) -> Any:

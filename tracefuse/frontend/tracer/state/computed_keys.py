@@ -6,9 +6,9 @@ Must not know: overlays of values.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.frontend.tracer.captured.captures import PLAIN, Place, entry
 from tracefuse.frontend.tracer.captured.routes import ComputedStep, Route
 from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from tracefuse.frontend.tracer.captured import routes
@@ -295,6 +295,11 @@ def has_entries(least: int, container: Any) -> bool:
 
 def has(key: Any, container: Any) -> bool:
     return key in container
+
+
+def by_name(*methods: Callable[..., Any]) -> dict[str, Any]:
+    """The methods of an overlay class, by name."""
+    return {method.__name__: method for method in methods}
 
 
 def record_of(overlay: Any) -> ContainerOverlay | None:

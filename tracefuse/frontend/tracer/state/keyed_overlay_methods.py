@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tracefuse.frontend.tracer.state.computed_entries import NO_ENTRY, ComputedEntry
-from tracefuse.frontend.tracer.state.container_records import MISSING, RECORDS, ContainerOverlay, record_of
+from tracefuse.frontend.tracer.state.container_records import MISSING, RECORDS, ContainerOverlay, by_name, record_of
 from tracefuse.frontend.tracer.values.symbolic_size import plain_key
 
 
@@ -26,38 +26,37 @@ def value_at(overlay: Any, key: Any) -> tuple[Any] | None:
     return None if slot is None else (RECORDS[id(overlay)].computed.value(slot),)
 
 
+def _load(base: Any, overlay: Any, key: Any) -> ContainerOverlay | None:
+    """Reads an entry of a dict, or that there is none, unless the trace wrote it."""
+    record = RECORDS.get(id(overlay))
+    if record is None:
+        return None
+    if record.waiting:
+        record.settle()
+    if base.__contains__(overlay, key):
+        if key in record.before:
+            record.entry(key, key)
+    elif key not in record.loaded:
+        record.read_presence(key)
+    return record
+
+
 def dict_methods(base: Any) -> dict[str, Any]:
     """The methods of overlays of dicts that differ from those of the class."""
+    methods = {**_dict_lookups(base), **_dict_keys(base), **_dict_stores(base), **_dict_removals(base)}
+    if base is Counter:
+        del methods["__ior__"]
+        methods["update"] = _update_counter
+    if base in (defaultdict, Counter):
+        # The class looks the key up past the methods of an overlay.
+        def __missing__(self: Any, key: Any) -> Any:
+            return base.__missing__(self, key)
 
-    def removed(self: Any, key: Any, value: Any) -> Any:
-        """Removes an entry at a computed key; returns its value."""
-        slot = slot_at(self, key)
-        if slot is not None:
-            RECORDS[id(self)].computed.remove(slot)
-        return value
+        methods["__missing__"] = __missing__
+    return methods
 
-    def before_removal(self: Any, key: Any) -> None:
-        """Reads an entry that is removed from the overlay itself."""
-        record = record_of(self)
-        if record is not None:
-            load(self, key)
-            record.removed[key] = None
-            record.stored.pop(key, None)
 
-    def load(self: Any, key: Any) -> ContainerOverlay | None:
-        """Reads an entry, or that there is none, unless the trace wrote it."""
-        record = RECORDS.get(id(self))
-        if record is None:
-            return None
-        if record.waiting:
-            record.settle()
-        if base.__contains__(self, key):
-            if key in record.before:
-                record.entry(key, key)
-        elif key not in record.loaded:
-            record.read_presence(key)
-        return record
-
+def _dict_lookups(base: Any) -> dict[str, Any]:
     def __getitem__(self: Any, key: Any) -> Any:
         record = RECORDS.get(id(self))
         if record is not None and record.waiting and record.waiting[-1][0] is key:
@@ -70,64 +69,21 @@ def dict_methods(base: Any) -> dict[str, Any]:
                 return type(self).__missing__(self, key)
             RECORDS[id(self)].settle()
         key = plain_key(key)
-        load(self, key)
+        _load(base, self, key)
         return base.__getitem__(self, key)
-
-    def __setitem__(self: Any, key: Any, value: Any) -> None:
-        record = RECORDS.get(id(self))
-        if record is None:
-            base.__setitem__(self, plain_key(key), value)
-        else:
-            record.store(key, value)
-
-    def update(self: Any, *sources: Any, **more: Any) -> None:
-        for other in (*sources, more):
-            pairs = [(key, other[key]) for key in list(other.keys())] if hasattr(other, "keys") else other
-            for key, value in pairs:
-                self[key] = value
-
-    def __ior__(self: Any, other: Any) -> Any:
-        update(self, other)
-        return self
 
     def get(self: Any, key: Any, default: Any = None) -> Any:
         value = value_at(self, key)
         if value is not None:
             return default if value[0] is NO_ENTRY else value[0]
         key = plain_key(key)
-        load(self, key)
+        _load(base, self, key)
         return base.get(self, key, default)
 
-    def setdefault(self: Any, key: Any, default: Any = None) -> Any:
-        value = value_at(self, key)
-        if value is not None:
-            if value[0] is NO_ENTRY:
-                __setitem__(self, key, default)
-            return default if value[0] is NO_ENTRY else value[0]
-        key = plain_key(key)
-        load(self, key)
-        if not base.__contains__(self, key):
-            __setitem__(self, key, default)
-            return default
-        return base.__getitem__(self, key)
+    return by_name(__getitem__, get)
 
-    def pop(self: Any, key: Any, *default: Any) -> Any:
-        value = value_at(self, key)
-        if value is not None and (value[0] is not NO_ENTRY or len(default) == 1):
-            return default[0] if value[0] is NO_ENTRY else removed(self, key, value[0])
-        key = plain_key(key)
-        before_removal(self, key)
-        return base.pop(self, key, *default)
 
-    def __delitem__(self: Any, key: Any) -> None:
-        value = value_at(self, key)
-        if value is not None and value[0] is not NO_ENTRY:
-            removed(self, key, None)
-            return
-        key = plain_key(key)
-        before_removal(self, key)
-        base.__delitem__(self, key)
-
+def _dict_keys(base: Any) -> dict[str, Any]:
     def __contains__(self: Any, key: Any) -> bool:
         slot = slot_at(self, key)
         if slot is not None:
@@ -148,21 +104,79 @@ def dict_methods(base: Any) -> dict[str, Any]:
             record.read_keys()
         return int(base.__len__(self))
 
-    methods = {
-        method.__name__: method
-        for method in (__getitem__, __setitem__, get, setdefault, pop, __delitem__, __contains__, __len__)
-    }
-    if base is Counter:
-        methods["update"] = _update_counter
-    else:
-        methods |= {"update": update, "__ior__": __ior__}
-    if base in (defaultdict, Counter):
-        # The class looks the key up past the methods of an overlay.
-        def __missing__(self: Any, key: Any) -> Any:
-            return base.__missing__(self, key)
+    return by_name(__contains__, __len__)
 
-        methods["__missing__"] = __missing__
-    return methods
+
+def _dict_stores(base: Any) -> dict[str, Any]:
+    def __setitem__(self: Any, key: Any, value: Any) -> None:
+        record = RECORDS.get(id(self))
+        if record is None:
+            base.__setitem__(self, plain_key(key), value)
+        else:
+            record.store(key, value)
+
+    def setdefault(self: Any, key: Any, default: Any = None) -> Any:
+        value = value_at(self, key)
+        if value is not None:
+            if value[0] is NO_ENTRY:
+                __setitem__(self, key, default)
+            return default if value[0] is NO_ENTRY else value[0]
+        key = plain_key(key)
+        _load(base, self, key)
+        if not base.__contains__(self, key):
+            __setitem__(self, key, default)
+            return default
+        return base.__getitem__(self, key)
+
+    def update(self: Any, *sources: Any, **more: Any) -> None:
+        for other in (*sources, more):
+            pairs = [(key, other[key]) for key in list(other.keys())] if hasattr(other, "keys") else other
+            for key, value in pairs:
+                self[key] = value
+
+    def __ior__(self: Any, other: Any) -> Any:
+        update(self, other)
+        return self
+
+    return by_name(__setitem__, setdefault, update, __ior__)
+
+
+def _dict_removals(base: Any) -> dict[str, Any]:
+    def remove_computed(self: Any, key: Any) -> None:
+        """Removes an entry at a computed key."""
+        slot = slot_at(self, key)
+        if slot is not None:
+            RECORDS[id(self)].computed.remove(slot)
+
+    def before_removal(self: Any, key: Any) -> None:
+        """Reads an entry that is removed from the overlay itself."""
+        record = record_of(self)
+        if record is not None:
+            _load(base, self, key)
+            record.removed[key] = None
+            record.stored.pop(key, None)
+
+    def pop(self: Any, key: Any, *default: Any) -> Any:
+        value = value_at(self, key)
+        if value is not None and (value[0] is not NO_ENTRY or len(default) == 1):
+            if value[0] is NO_ENTRY:
+                return default[0]
+            remove_computed(self, key)
+            return value[0]
+        key = plain_key(key)
+        before_removal(self, key)
+        return base.pop(self, key, *default)
+
+    def __delitem__(self: Any, key: Any) -> None:
+        value = value_at(self, key)
+        if value is not None and value[0] is not NO_ENTRY:
+            remove_computed(self, key)
+            return
+        key = plain_key(key)
+        before_removal(self, key)
+        base.__delitem__(self, key)
+
+    return by_name(pop, __delitem__)
 
 
 def _update_counter(self: Any, iterable: Any = None, /, **more: Any) -> None:
@@ -180,20 +194,24 @@ def _update_counter(self: Any, iterable: Any = None, /, **more: Any) -> None:
 
 def set_methods(base: Any) -> dict[str, Any]:
     """The methods of overlays of sets that differ from those of the class."""
+    return {**_set_lookups(base), **_set_changes(base)}
 
-    def load(self: Any, element: Any) -> ContainerOverlay | None:
-        """Reads whether there is an element, unless the trace added it."""
-        record = RECORDS.get(id(self))
-        if record is not None and element not in record.stored:
-            record.read_presence(element)
-        return record
 
+def _load_element(overlay: Any, element: Any) -> ContainerOverlay | None:
+    """Reads whether a set has an element, unless the trace added it."""
+    record = RECORDS.get(id(overlay))
+    if record is not None and element not in record.stored:
+        record.read_presence(element)
+    return record
+
+
+def _set_lookups(base: Any) -> dict[str, Any]:
     def __contains__(self: Any, element: Any) -> bool:
         slot = slot_at(self, element)
         if slot is not None:
             return RECORDS[id(self)].computed.contains(slot)
         element = plain_key(element)
-        load(self, element)
+        _load_element(self, element)
         return bool(base.__contains__(self, element))
 
     def __iter__(self: Any) -> Any:
@@ -203,6 +221,10 @@ def set_methods(base: Any) -> dict[str, Any]:
         record.read_all()
         return record.elements()
 
+    return by_name(__contains__, __iter__)
+
+
+def _set_changes(base: Any) -> dict[str, Any]:
     def add(self: Any, element: Any) -> None:
         record = RECORDS.get(id(self))
         if record is None:
@@ -226,9 +248,9 @@ def set_methods(base: Any) -> dict[str, Any]:
                 RECORDS[id(self)].computed.remove(slot)
             return
         element = plain_key(element)
-        record = load(self, element)
+        record = _load_element(self, element)
         if record is not None:
             record.stored.pop(element, None)
         base.discard(self, element)
 
-    return {method.__name__: method for method in (__contains__, __iter__, add, update, __ior__, discard)}
+    return by_name(add, update, __ior__, discard)

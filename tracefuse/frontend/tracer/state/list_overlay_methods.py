@@ -9,7 +9,7 @@ import operator
 from typing import Any
 
 from tracefuse.frontend.tracer.state.computed_entries import ComputedEntry
-from tracefuse.frontend.tracer.state.container_records import RECORDS, ContainerOverlay, record_of
+from tracefuse.frontend.tracer.state.container_records import RECORDS, ContainerOverlay, by_name, record_of
 from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize
 
 
@@ -23,7 +23,10 @@ def slot_at(record: ContainerOverlay, key: Any) -> ComputedEntry | None:
 
 def list_methods(base: Any) -> dict[str, Any]:
     """The methods of overlays of lists and deques that differ from those of the class."""
+    return {**_lookups(base), **_sizes(base), **_stores(base), **_growth(base)}
 
+
+def _lookups(base: Any) -> dict[str, Any]:
     def __getitem__(self: Any, key: Any) -> Any:
         record = RECORDS.get(id(self))
         if record is not None and (record.computed or type(key) is SymbolicSize):
@@ -49,6 +52,34 @@ def list_methods(base: Any) -> dict[str, Any]:
             return record.entry(index + record.appended, index)
         return base.__getitem__(self, index + size if -size <= index < 0 else index)
 
+    def __iter__(self: Any) -> Any:
+        record = record_of(self)
+        if record is not None:
+            record.read_all()
+        return base.__iter__(self)
+
+    return by_name(__getitem__, __iter__)
+
+
+def _sizes(base: Any) -> dict[str, Any]:
+    def __len__(self: Any) -> int:
+        record = RECORDS.get(id(self))
+        if record is not None:
+            record.read_length()
+        return int(base.__len__(self))
+
+    def __bool__(self: Any) -> bool:
+        record = record_of(self)
+        if type(self).__len__ is not __len__:
+            return len(self) > 0
+        if record is not None and not record.appended:
+            record.read_emptiness()
+        return bool(base.__len__(self))
+
+    return by_name(__len__, __bool__)
+
+
+def _stores(base: Any) -> dict[str, Any]:
     def __setitem__(self: Any, key: Any, value: Any) -> None:
         record = RECORDS.get(id(self))
         if record is not None and (record.computed or type(key) is SymbolicSize):
@@ -65,20 +96,16 @@ def list_methods(base: Any) -> dict[str, Any]:
                 record.stored[range(base.__len__(self))[operator.index(key)]] = None
         base.__setitem__(self, key, value)
 
-    def __len__(self: Any) -> int:
-        record = RECORDS.get(id(self))
-        if record is not None:
-            record.read_length()
-        return int(base.__len__(self))
-
-    def __bool__(self: Any) -> bool:
+    def clear(self: Any) -> None:
         record = record_of(self)
-        if type(self).__len__ is not __len__:
-            return len(self) > 0
-        if record is not None and not record.appended:
-            record.read_emptiness()
-        return bool(base.__len__(self))
+        if record is not None:
+            record.is_reordered = True
+        base.clear(self)
 
+    return by_name(__setitem__, clear)
+
+
+def _growth(base: Any) -> dict[str, Any]:
     def append(self: Any, value: Any) -> None:
         record = RECORDS.get(id(self))
         base.append(self, value)
@@ -93,22 +120,7 @@ def list_methods(base: Any) -> dict[str, Any]:
         extend(self, values)
         return self
 
-    def __iter__(self: Any) -> Any:
-        record = record_of(self)
-        if record is not None:
-            record.read_all()
-        return base.__iter__(self)
-
     def __radd__(self: Any, other: Any) -> Any:
         return NotImplemented if not isinstance(other, base) else base.__add__(other, base(self))
 
-    def clear(self: Any) -> None:
-        record = record_of(self)
-        if record is not None:
-            record.is_reordered = True
-        base.clear(self)
-
-    return {
-        method.__name__: method
-        for method in (__getitem__, __setitem__, __len__, __bool__, append, extend, __iadd__, __iter__, __radd__, clear)
-    }
+    return by_name(append, extend, __iadd__, __radd__)

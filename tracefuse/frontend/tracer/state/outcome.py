@@ -24,7 +24,7 @@ from tracefuse.frontend.tracer.record.recorder import Recorder
 from tracefuse.frontend.tracer.state.container_overlays import OVERLAY_BASES
 from tracefuse.frontend.tracer.state.container_records import CONTAINERS
 from tracefuse.frontend.tracer.state.function_clones import EMPTY, contents_of
-from tracefuse.frontend.tracer.state.native_layout import ABSENT, native_base, native_dict, slot_contents, slots_of
+from tracefuse.frontend.tracer.state.object_layout import ABSENT, native_base, native_dict, slot_contents, slots_of
 from tracefuse.frontend.tracer.state.overlays import Overlays
 from tracefuse.frontend.tracer.state.scope_views import GlobalsView, is_created
 from tracefuse.frontend.tracer.values.later_texts import split_at_marks
@@ -51,6 +51,17 @@ _TYPES = frozenset("?bBhHiIlLqQefdFD")
 def _is_supported(array: np.ndarray[Any, Any]) -> bool:
     """Whether an array of NumPy that the trace made can be recorded."""
     return type(array) is np.ndarray and array.dtype.char in _TYPES and array.dtype.isnative
+
+
+def _require_constant(value: Any, path: str) -> None:
+    """Raises UnsupportedError for an object that stands for a computed value, which no later call has."""
+    if type(value).__module__.startswith("jax") and type(value).__name__.endswith("Tracer"):
+        raise UnsupportedError(
+            f"{path} is assigned an array that a function of jax.numpy computes",
+            hint="return the array, and assign it after the call", where=source.user_line(),
+        )  # fmt: skip
+    if hasattr(type(value), "refuse_as_result"):
+        value.refuse_as_result(path)
 
 
 def _is_range_of_sizes(value: Any) -> bool:
@@ -101,11 +112,7 @@ class Outcome:
         if isinstance(value, MaskedElements):
             value = value.elements()
         if isinstance(value, str):
-            text = split_at_marks(value, self.recorder.texts)
-            if text is None:
-                return ConstantLeaf(value)
-            parts = tuple(self._single(part, path, True) for part in text.values)
-            return TextLeaf(text.texts, text.specifications, parts)
+            return self._text(value, path)
         if isinstance(value, Traced):
             return self._traced(value, is_state)
         if isinstance(value, ComputedObject):
@@ -126,21 +133,27 @@ class Outcome:
         if type(value) is functools.partial and self._is_part((value.func, *value.args, *value.keywords.values())):
             return self._new_partial(value, path)
         if (type(value) is slice and self._is_part(value)) or _is_range_of_sizes(value):
-            entries = [self._single(entry, path, True) for entry in _entries_of(value)]
-            base = range if _is_range_of_sizes(value) else slice
-            self.new_objects.append(NewObject(base, base, entries))
-            return NewLeaf(len(self.new_objects) - 1)
+            return self._new_range(value, path)
         if isinstance(value, np.ndarray) and (is_state or (_is_supported(value) and self.recorder.device is None)):
             # Each call stores or returns an array of its own.
             return self._traced(traced_ops.copy(self.recorder.capture(value)), is_state)
-        if type(value).__module__.startswith("jax") and type(value).__name__.endswith("Tracer"):
-            raise UnsupportedError(
-                f"{path} is assigned an array that a function of jax.numpy computes",
-                hint="return the array, and assign it after the call", where=source.user_line(),
-            )  # fmt: skip
-        if hasattr(type(value), "refuse_as_result"):
-            value.refuse_as_result(path)
+        _require_constant(value, path)
         return ConstantLeaf(value)
+
+    def _text(self, value: str, path: str) -> ResultLeaf:
+        """Returns a text, which may have computed numbers in it."""
+        text = split_at_marks(value, self.recorder.texts)
+        if text is None:
+            return ConstantLeaf(value)
+        parts = tuple(self._single(part, path, True) for part in text.values)
+        return TextLeaf(text.texts, text.specifications, parts)
+
+    def _new_range(self, value: Any, path: str) -> ResultLeaf:
+        """Returns a slice, or a range of sizes, that each call makes."""
+        entries = [self._single(entry, path, True) for entry in _entries_of(value)]
+        base = range if _is_range_of_sizes(value) else slice
+        self.new_objects.append(NewObject(base, base, entries))
+        return NewLeaf(len(self.new_objects) - 1)
 
     def _traced(self, traced: Traced, is_state: bool) -> ResultLeaf:
         recorder = self.recorder

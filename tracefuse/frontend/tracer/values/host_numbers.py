@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.dtypes import PYTHON_TYPES, DType
 from tracefuse.generated_code import compile_function
 from tracefuse.ir.extents import Extent, evaluate, python_text, symbols

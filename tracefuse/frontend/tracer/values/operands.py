@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse import dtypes, source
 from tracefuse.dtypes import DType
 from tracefuse.errors import IntegerRangeError, TracefuseError

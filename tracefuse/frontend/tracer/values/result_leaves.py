@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeAlias
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.frontend.tracer.captured.captures import Place
 from tracefuse.frontend.tracer.values.host_numbers import HostNumber
 from tracefuse.ir.extents import Extent

@@ -9,9 +9,9 @@ goes to their positions.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.dtypes import int64
 from tracefuse.frontend.tracer.values.traced import Traced
 from tracefuse.ir.extents import Extent, ceildiv, product

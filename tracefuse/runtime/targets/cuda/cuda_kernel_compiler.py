@@ -8,9 +8,9 @@ Must not know: segments, plans.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.kernel.cache.disk_cache import DiskCache
 from tracefuse.kernel.cache.memory_cache import Statistics
 from tracefuse.kernel.cuda.cuda_compiler import CudaCompiler
