@@ -101,7 +101,7 @@ class CallWriter:
             plan.arena_plan, target.device, self._name, self.extent, self._hold, plain, most_kept
         )  # fmt: skip
         self.allocations = AllocationCode(
-            self.arena_plan, target.calls, self._name, lambda extent: self._once(self._extent(extent)), self._hold,
+            self.arena_plan, target.calls, self._name, lambda extent: self._once(self.extent(extent)), self._hold,
             self._addresses,
         )  # fmt: skip
         self.exchanges = ExchangeCode(target.device, self._name, self._hold, self._addresses)
