@@ -41,6 +41,8 @@ from tracefuse import fuse
 ROTATED_BYTES = 256 * 2**20
 MEASURED_SECONDS = 1.5
 """How long the calls of a draw take turns on the CPU."""
+TURN_SECONDS = 1e-4
+"""How long the calls that one reading of the clock times take at least, if they are several."""
 
 
 class TorchNames:
@@ -252,15 +254,20 @@ def cpu_timers(sample: Sample, names: set[str], clock: Clock) -> tuple[dict[str,
 
 
 def minima(timers: dict[str, Timer]) -> dict[str, float]:
-    """The least time of a call of each peer, in seconds; calls take turns."""
+    """The least time of a call of each peer, in seconds; calls take turns.
+
+    Short calls are timed several at once: reading a clock takes as long as some of them, and a processor's clock may
+    stand still for one.
+    """
     for timer in timers.values():
         timer(2)
-    least = {name: min(timer(1) for _ in range(3)) for name, timer in timers.items()}
+    calls = {name: max(1, int(TURN_SECONDS / max(timer(1), 1e-6))) for name, timer in timers.items()}
+    least = {name: timer(calls[name]) for name, timer in timers.items()}
     end = time.perf_counter() + MEASURED_SECONDS
     while time.perf_counter() < end:
         for name, timer in timers.items():
             if least[name] < MEASURED_SECONDS / 20:  # longer calls would leave the others few turns
-                least[name] = min(least[name], *(timer(1) for _ in range(4)))
+                least[name] = min(least[name], *(timer(calls[name]) for _ in range(4)))
     return least
 
 

@@ -18,6 +18,7 @@ from tracefuse.errors import DeviceError, OutOfMemoryError
 from tracefuse.runtime.call_code import Call, CallWriter, compile_call
 from tracefuse.runtime.graph_code import launches_of_graph
 from tracefuse.runtime.plan import Plan
+from tracefuse.runtime.replayed_calls import replayed
 from tracefuse.runtime.targets.kernel_compiler import LaunchGraph
 from tracefuse.runtime.targets.target import Target
 
@@ -39,7 +40,7 @@ def repeatable_call(
     plain = CallWriter(plan, target, options.graph == "on")
     call, text = compile_call(plain, facts, scalars)
     if options.graph != "auto" or not target.compiler.has_graphs or not plan.is_straight:
-        return call, text
+        return replayed(call, plain), text
     with_graph = plan.for_graph()
     groups = with_graph.arena_plan.groups
     most = max((len(launches_of_graph(group)) for group in groups), default=0)

@@ -246,13 +246,17 @@ RESULTS: dict[str, Any] = {
 }  # fmt: skip
 
 
+OF_NUMPY = {"sorted", "places"}
+"""Results that NumPy computes, in memory that it allocates."""
+
+
 @pytest.mark.parametrize("columns", [6, 33])
 def test_results_are_fresh_contiguous_and_aligned(columns: int) -> None:
     x = np.arange(4.0 * columns).reshape(4, columns)[:, :6]
     results = fuse(lambda x: [make(x) for make in RESULTS.values()])(x)
     for name, result, make in zip(RESULTS, results, RESULTS.values(), strict=True):
         assert type(result) is np.ndarray
-        assert result.ctypes.data % 64 == 0, name
+        assert name in OF_NUMPY or result.ctypes.data % 64 == 0, name
         assert result.flags.c_contiguous, name
         assert result.flags.writeable, name
         np.testing.assert_array_equal(result, make(x), err_msg=name)

@@ -6,12 +6,11 @@ A Python number is weak, as in NumPy's promotion: it takes the type of the array
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from segments.lazy_dataclasses import dataclass
+from segments.lazy_dataclasses import dataclass, replace
 from tracefuse import pytrees, source
 from tracefuse.dtypes import DType, promote_numpy
 from tracefuse.errors import DtypeError, ShapeError, TraceError, shown

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
-from segments.lazy_dataclasses import dataclass
+from segments.lazy_dataclasses import dataclass, replace
 from tracefuse.frontend.control_flow.sub_recording import SubRecording
 from tracefuse.frontend.tracer.record.recorded_loops import LoopKey
 from tracefuse.frontend.tracer.values.traced import Traced

@@ -8,10 +8,10 @@ carried by the loop. Whatever else an iteration changes raises NotInEveryIterati
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from types import FrameType
 from typing import Any, ClassVar
 
+from segments.lazy_dataclasses import replace
 from tracefuse import source
 from tracefuse.dtypes import int64
 from tracefuse.frontend.control_flow.carried_kinds import CarriedKinds

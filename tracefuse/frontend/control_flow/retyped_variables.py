@@ -7,9 +7,9 @@ unrolled loop is entered several times, with other numbers.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from segments.lazy_dataclasses import replace
 from tracefuse.dtypes import bool_
 from tracefuse.frontend.control_flow.carried_types import (
     LeafType,

@@ -19,6 +19,7 @@ from tracefuse import dtypes
 from tracefuse.errors import InternalError
 from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.llvm import shared_functions
+from tracefuse.kernel.llvm.replay_functions import replay_text
 from tracefuse.kernel.loop_driver import LoopDriver
 
 LAUNCH, LAUNCH_DRIVER = "tracefuse_launch", "tracefuse_launch_driver"
@@ -51,7 +52,9 @@ class LaunchFacts(NamedTuple):
     depth: int = 0
 
 
-class _MethodDefinition(ctypes.Structure):
+class MethodDefinition(ctypes.Structure):
+    """PyMethodDef of Python's C interface."""
+
     _fields_ = (
         ("name", ctypes.c_char_p),
         ("function", ctypes.c_void_p),
@@ -69,33 +72,45 @@ class LaunchRecord:
     def __init__(
         self, facts: LaunchFacts, name: str, function: int, parallel_for: int, entry: int, owner: object
     ) -> None:
-        self.owner = owner
+        self.owner, self.facts = owner, facts
         self._kinds, self._name = (ctypes.create_string_buffer(text.encode()) for text in (facts.kinds, name))
         self._code = (ctypes.c_int64 * max(len(facts.code), 1))(*facts.code)
         kinds, name_address, code = (ctypes.addressof(buffer) for buffer in (self._kinds, self._name, self._code))
         fields = (kinds, len(facts.kinds), name_address, code, facts.depth, function, parallel_for)
         self._fields = (ctypes.c_int64 * len(_FIELDS))(*fields)
-        self._definition = _MethodDefinition(name.encode(), entry, _METH_FASTCALL, None)
+        self._definition = MethodDefinition(name.encode(), entry, _METH_FASTCALL, None)
 
     @property
     def address(self) -> int:
         return ctypes.addressof(self._fields)
 
     @property
-    def definition(self) -> int:
-        """The address of the definition of a C function for Python."""
-        return ctypes.addressof(self._definition)
+    def definition(self) -> MethodDefinition:
+        """The definition of a C function for Python."""
+        return self._definition
 
 
 def function_object(record: LaunchRecord) -> Callable[..., Any]:
     """Return a function object of Python that launches what a record describes, and keeps it."""
+    return object_over(record.address, record.definition, record)
+
+
+def object_over(address: int, definition: MethodDefinition, owner: object) -> Callable[..., Any]:
+    """Return a function object whose `self` is a capsule of an address, and which keeps the owner of both."""
     make_capsule, make = ctypes.pythonapi.PyCapsule_New, ctypes.pythonapi.PyCFunction_NewEx
     make_capsule.restype = make.restype = ctypes.py_object
     make_capsule.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
     make.argtypes = (ctypes.c_void_p, ctypes.py_object, ctypes.py_object)
-    capsule = make_capsule(record.address, None, None)
-    function: Callable[..., Any] = make(record.definition, capsule, record)
+    capsule = make_capsule(address, None, None)
+    function: Callable[..., Any] = make(ctypes.addressof(definition), capsule, owner)
     return function
+
+
+def record_of(function: Callable[..., Any]) -> LaunchRecord:
+    """Return the record of a function object, which it has as its module."""
+    record: Any = function.__module__
+    assert isinstance(record, LaunchRecord)
+    return record
 
 
 def kind_of(parameter: ir.Buffer | ir.Variable) -> str:
@@ -315,8 +330,9 @@ ended:
 
 
 def launch_text() -> str:
-    """Return the text of the two functions, for the module of `shared_functions.shared_text`."""
-    return _TEXT.format(
+    """Return the text of these functions, for the module of `shared_functions.shared_text`."""
+    places = (_FIELDS.index(name) for name in ("code", "function", "parallel_for"))
+    return replay_text(*places) + _TEXT.format(
         end=_END,
         constant=_CONSTANT,
         slot=_SLOT,

@@ -18,6 +18,8 @@ from tracefuse.kernel.cache.disk_cache import DiskCache, hashed, load_or_make
 from tracefuse.kernel.interrupt_shield import shielded
 from tracefuse.kernel.llvm.launch_functions import LAUNCH, LAUNCH_DRIVER, launch_text
 from tracefuse.kernel.llvm.machine_code import LinkedCode, get_machine
+from tracefuse.kernel.llvm.replay_arrays import array_functions
+from tracefuse.kernel.llvm.replay_functions import REPLAY
 from tracefuse.kernel.llvm.shared_functions import DECLARATIONS as SHARED
 from tracefuse.kernel.llvm.shared_functions import shared_text
 from tracefuse.kernel.llvm.worker_pool_code import MOST_WORKERS, has_workers, limited_text, pool_text
@@ -26,7 +28,7 @@ _POOL_FUNCTIONS = (
     *("parallel_for", "parallel_for_at_most", "set_threads", "count_workers", "stop_workers", "forget_workers"),
 )
 
-_LAUNCHES = (LAUNCH, LAUNCH_DRIVER)
+_LAUNCHES = (LAUNCH, LAUNCH_DRIVER, REPLAY)
 
 
 def module_text() -> str:
@@ -38,7 +40,10 @@ def _linked(disk: DiskCache | None) -> LinkedCode:
     """Return the machine code of `module_text`, loaded from `disk` or compiled and stored there."""
     machine, text = get_machine(), module_text()
     key = hashed("pool", (text, *machine.key))
-    exported, symbols = (*_POOL_FUNCTIONS, *SHARED, *_LAUNCHES), {"tracefuse_array_type": id(np.ndarray)}
+    exported, symbols = (
+        (*_POOL_FUNCTIONS, *SHARED, *_LAUNCHES),
+        {"tracefuse_array_type": id(np.ndarray), **array_functions()},
+    )
     code, _ = load_or_make(disk, key, lambda code: machine.link(code, symbols, exported), lambda: machine.compile(text))
     return code
 

@@ -107,6 +107,10 @@ class BufferCache:
             return self._search(owners, shape, dtype)
         return self._make(shape, dtype)
 
+    def owners(self, shape: tuple[int, ...], dtype: DType) -> _Owners | None:
+        """Returns the owners, with their offsets, of arrays of a shape and type; None if there have been none."""
+        return self._known.get((shape, dtype))
+
     def _search(self, owners: _Owners, shape: tuple[int, ...], dtype: DType) -> npt.NDArray[np.generic]:
         """Examines the owners after the first one, which is in use. Allocates a new owner if they are in use, too."""
         for _ in range(TRIES):
@@ -200,16 +204,17 @@ register(Cache(
 
 
 empty = _cache.empty
+owners = _cache.owners
 
 
 def as_result(array: Any, dtype: DType) -> npt.NDArray[np.generic]:
-    """Returns an array that NumPy allocated if it is C-contiguous and 64-byte aligned, otherwise a copy that is."""
+    """Returns a new C-contiguous array that owns its memory as it is, and otherwise a copy that is aligned, too.
+
+    NumPy aligns to elements alone. Copying a large array to the next cache line takes longer than many functions.
+    """
     source = np.asarray(array)
-    if source.nbytes <= SMALL:  # copied sooner than its address is read
-        result = empty(source.shape, dtype)
-        np.copyto(result, source)
-        return result
-    if source.flags.c_contiguous and address(source) % ALIGNMENT == 0:
+    flags = source.flags
+    if flags.owndata and flags.c_contiguous and flags.aligned and flags.writeable:
         return source
     result = empty(source.shape, dtype)
     result[...] = source

@@ -84,6 +84,13 @@ class ArrayDevice(ABC):
     def empty(self, shape: tuple[int, ...], dtype: DType) -> Any:
         """Returns a new array with uninitialized content."""
 
+    def free_owners(self, shape: tuple[int, ...], dtype: DType) -> Sequence[Any] | None:
+        """Returns pairs of an owner of memory for such an array and an offset; those not in use are free.
+
+        None if the device keeps no freed memory, or none of that size.
+        """
+        return None
+
     def allocate(self, spec: Any, values: Mapping[int, Any]) -> Any:
         return self.empty(spec.shape(values), spec.dtype)
 

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from tracefuse.kernel.cache.disk_cache import DiskCache
 from tracefuse.kernel.cache.memory_cache import Statistics
 from tracefuse.kernel.kernel_ir import Kernel
+from tracefuse.kernel.llvm.replay_records import ReplayChain
 from tracefuse.kernel.loop_driver import LoopDriver
 
 
@@ -91,6 +92,19 @@ class KernelCompiler(ABC):
         order: for each function, the positions of those that it follows.
         """
         raise NotImplementedError
+
+    def can_replay(self, entry: object) -> bool:
+        """Whether records of a chain can launch what `entry` returned."""
+        return False
+
+    def chain(
+        self, missed: Callable[[Any], Any], make: Callable[[Any, Any], Any]
+    ) -> ReplayChain | None:  # fmt: skip
+        """Returns an empty chain of records of calls, None if the target has none.
+
+        missed: runs a call that no record fits. make: makes an array, from its shape and its type.
+        """
+        return None
 
     def can_join(self, function: Any) -> bool:
         """Whether the target can launch a kernel several times at once."""

@@ -35,9 +35,6 @@ SEARCHED_BYTES, _SEARCHED_BOOLEANS, _PLACED_BOOLEANS = 1 << 14, 2048, 128
 and of a part of it in which the place of one is searched.
 """
 
-_LANE_BYTES = 64
-"""The bytes of the lanes: one or two vectors, so that the elements of a group and the lanes fit in registers."""
-
 
 @dataclass(frozen=True, slots=True)
 class LaneGroup:
@@ -52,13 +49,16 @@ class LaneGroup:
         return self.lanes * self.depth
 
 
-def _groups(width: int, depth: int) -> tuple[LaneGroup, ...]:
-    lanes = _LANE_BYTES // width
-    return (LaneGroup(lanes, depth, 4 * lanes * depth), LaneGroup(lanes, 1, lanes), LaneGroup(8, 1, 8))
+GROUPS = {
+    1: (LaneGroup(64, 4, 1024), LaneGroup(64, 1, 64), LaneGroup(8, 1, 8)),
+    2: (LaneGroup(32, 8, 1024), LaneGroup(32, 1, 32), LaneGroup(8, 1, 8)),
+    4: (LaneGroup(16, 4, 128), LaneGroup(8, 2, 32), LaneGroup(8, 1, 8)),
+    8: (LaneGroup(8, 4, 64), LaneGroup(8, 1, 8)),
+}
+"""The groups of a block, by the size of an element: the first that it is long enough for.
 
-
-GROUPS = {width: _groups(width, depth) for width, depth in ((1, 4), (2, 8), (4, 8), (8, 8))}
-"""The groups of a block, by the size of an element: the first that it is long enough for."""
+The lanes are one or two vectors, so that the elements of a group and the lanes fit in registers.
+"""
 
 _NUMBERS = {1: uint8, 2: uint16, 4: int32, 8: int64}
 """The types of the numbers of groups and of places in groups, by the size of an element."""

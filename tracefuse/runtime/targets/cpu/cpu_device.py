@@ -7,6 +7,7 @@ Must not know: kernels, plans.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,9 @@ class CpuDevice(NumpyDevice):
 
     def empty(self, shape: tuple[int, ...], dtype: DType) -> Any:
         return cpu_memory.empty(shape, dtype)
+
+    def free_owners(self, shape: tuple[int, ...], dtype: DType) -> Sequence[Any] | None:
+        return cpu_memory.owners(shape, dtype)
 
     def open_streams(self) -> Streams:
         return ThreadStreams()

@@ -16,6 +16,7 @@ from tracefuse.kernel.cache.memory_cache import Statistics
 from tracefuse.kernel.kernel_ir import Kernel
 from tracefuse.kernel.llvm import cpu_functions
 from tracefuse.kernel.llvm.cpu_functions import compile_cpu, compile_driver
+from tracefuse.kernel.llvm.replay_records import ReplayChain, can_launch, can_replay
 from tracefuse.kernel.loop_driver import LoopDriver
 from tracefuse.runtime.targets.kernel_compiler import KernelCompiler
 
@@ -46,6 +47,12 @@ class CpuKernelCompiler(KernelCompiler):
     @property
     def compiles_loops(self) -> bool:
         return True
+
+    def can_replay(self, entry: object) -> bool:
+        return can_launch(entry)
+
+    def chain(self, missed: Callable[[Any], Any], make: Callable[[Any, Any], Any]) -> ReplayChain | None:
+        return ReplayChain(missed, make) if can_replay() else None
 
     def require_graphs(self) -> None:
         raise UnsupportedError(

@@ -1,0 +1,145 @@
+"""Whether the arguments of a call are those of a record (`kernel/llvm/replay_functions.py`), in LLVM IR.
+
+What an argument has to be is three words: of an array the address of its type, its rank, the address of its extents; of
+a float, zeros. An array has to be contiguous with aligned elements. The fields of arrays are read at their offsets.
+
+Must not know: plans.
+"""
+
+from __future__ import annotations
+
+import ctypes
+
+import numpy as np
+
+from tracefuse.kernel.llvm.shared_functions import HEADER_BYTES
+
+_PLAIN = 0x101
+"""The flags that an array has to have."""
+
+
+def reads_fields() -> bool:
+    """Return whether arrays have the layout that the text reads: rank, extents, descr and flags behind the address."""
+    for shape in ((3,), (2, 5)):
+        array = np.zeros(shape, np.float32)
+        fields = ctypes.cast(id(array) + HEADER_BYTES, ctypes.POINTER(ctypes.c_uint64 * 7)).contents
+        extents = ctypes.cast(fields[2], ctypes.POINTER(ctypes.c_int64 * len(shape))).contents
+        found = (fields[1] & 0xFFFFFFFF, tuple(extents), fields[5], fields[6] & 0xFFFFFFFF)
+        if found != (len(shape), shape, id(array.dtype), array.flags.num):
+            return False
+    return True
+
+
+# word, pointer: an element of an array of words. fits: whether a tuple is the arguments of a record.
+_TEXT = """
+@PyFloat_Type = external global i8
+
+declare i64 @PyTuple_Size(ptr)
+declare ptr @PyTuple_GetItem(ptr, i64)
+
+define internal i64 @word(ptr %words, i64 %k) {{
+  %place = getelementptr i64, ptr %words, i64 %k
+  %value = load i64, ptr %place
+  ret i64 %value
+}}
+
+define internal ptr @pointer(ptr %words, i64 %k) {{
+  %place = getelementptr ptr, ptr %words, i64 %k
+  %value = load ptr, ptr %place
+  ret ptr %value
+}}
+
+define internal i1 @has_type(ptr %object, ptr %type) {{
+  %place = getelementptr i8, ptr %object, i64 {type_offset}
+  %own = load ptr, ptr %place
+  %same = icmp eq ptr %own, %type
+  ret i1 %same
+}}
+
+define internal i1 @fits_array(ptr %object, ptr %expected) {{
+start:
+  %right = call i1 @has_type(ptr %object, ptr @tracefuse_array_type)
+  br i1 %right, label %fields, label %no
+fields:
+  %descr.place = getelementptr i8, ptr %object, i64 {descr_offset}
+  %descr = load ptr, ptr %descr.place
+  %descr.expected = call ptr @pointer(ptr %expected, i64 0)
+  %same.descr = icmp eq ptr %descr, %descr.expected
+  %flags.place = getelementptr i8, ptr %object, i64 {flags_offset}
+  %flags = load i32, ptr %flags.place
+  %plain = and i32 %flags, {plain}
+  %is.plain = icmp eq i32 %plain, {plain}
+  %rank.place = getelementptr i8, ptr %object, i64 {rank_offset}
+  %rank.short = load i32, ptr %rank.place
+  %rank = sext i32 %rank.short to i64
+  %rank.expected = call i64 @word(ptr %expected, i64 1)
+  %same.rank = icmp eq i64 %rank, %rank.expected
+  %both = and i1 %same.descr, %is.plain
+  %all = and i1 %both, %same.rank
+  br i1 %all, label %sizes, label %no
+sizes:
+  %extents.place = getelementptr i8, ptr %object, i64 {extents_offset}
+  %extents = load ptr, ptr %extents.place
+  %extents.expected = call ptr @pointer(ptr %expected, i64 2)
+  br label %head
+head:
+  %k = phi i64 [ 0, %sizes ], [ %next, %compare ]
+  %more = icmp slt i64 %k, %rank
+  br i1 %more, label %compare, label %yes
+compare:
+  %extent = call i64 @word(ptr %extents, i64 %k)
+  %extent.expected = call i64 @word(ptr %extents.expected, i64 %k)
+  %same = icmp eq i64 %extent, %extent.expected
+  %next = add i64 %k, 1
+  br i1 %same, label %head, label %no
+yes:
+  ret i1 true
+no:
+  ret i1 false
+}}
+
+define internal i1 @fits(ptr %record, ptr %arguments) {{
+start:
+  %expected = call i64 @word(ptr %record, i64 0)
+  %size = call i64 @PyTuple_Size(ptr %arguments)
+  %right = icmp eq i64 %size, %expected
+  %table = call ptr @pointer(ptr %record, i64 1)
+  br i1 %right, label %head, label %no
+head:
+  %k = phi i64 [ 0, %start ], [ %next, %tested ]
+  %more = icmp slt i64 %k, %expected
+  br i1 %more, label %test, label %yes
+test:
+  %object = call ptr @PyTuple_GetItem(ptr %arguments, i64 %k)
+  %place = getelementptr [3 x i64], ptr %table, i64 %k
+  %descr = load i64, ptr %place
+  %is.number = icmp eq i64 %descr, 0
+  br i1 %is.number, label %number, label %array
+number:
+  %is.float = call i1 @has_type(ptr %object, ptr @PyFloat_Type)
+  br label %tested
+array:
+  %is.array = call i1 @fits_array(ptr %object, ptr %place)
+  br label %tested
+tested:
+  %fine = phi i1 [ %is.float, %number ], [ %is.array, %array ]
+  %next = add i64 %k, 1
+  br i1 %fine, label %head, label %no
+yes:
+  ret i1 true
+no:
+  ret i1 false
+}}
+"""
+
+
+def arguments_text() -> str:
+    """Return the text of the functions, for the module of `kernel/llvm/replay_functions.py`."""
+    return _TEXT.format(
+        type_offset=HEADER_BYTES - 8,
+        rank_offset=HEADER_BYTES + 8,
+        extents_offset=HEADER_BYTES + 16,
+        descr_offset=HEADER_BYTES + 40,
+        flags_offset=HEADER_BYTES + 48,
+        plain=_PLAIN,
+    )

@@ -1,0 +1,291 @@
+"""What replays a call: a function in LLVM IR that runs what a call of a plan did before, for arguments of equal sizes.
+
+For arguments of the same sizes, a call allocates the same shapes and launches the same kernels with the same integers.
+So a record lists them, and the function tests the arguments against it, allocates, launches and releases without Python
+code. Arguments that no record fits go to a function of Python, which runs the call and may add a record.
+
+A record is an array of 64-bit words: the number of arguments, the addresses of what they have to be
+(`kernel/llvm/replay_arguments.py`) and of instructions, the numbers of values and slots, and the depth of the stack.
+Must not know: plans.
+"""
+
+from __future__ import annotations
+
+from tracefuse.kernel.llvm.replay_arguments import arguments_text
+from tracefuse.kernel.llvm.replay_arrays import arrays_text
+from tracefuse.kernel.llvm.shared_functions import HEADER_BYTES
+
+REPLAY = "tracefuse_replay"
+"""The symbol of the function: of the METH_O signature, over a capsule of a chain of records."""
+
+MOST_RECORDS = 8
+
+ALLOCATE, LAUNCH, RELEASE, RETURN = range(4)
+"""Instructions and their words: value, descr, rank, address of extents, owners, shape, dtype; launch record, slots,
+their address, patches, their address; value; results, address of their values.
+
+A patch is a slot, a value and a kind: PATCH_ADDRESS, PATCH_DOUBLE or PATCH_SINGLE of it. PATCH_FLAG is the address of a
+word of the call, in which kernels leave a number where an index is out of range.
+"""
+
+PATCH_ADDRESS, PATCH_DOUBLE, PATCH_SINGLE, PATCH_FLAG = range(4)
+
+# run_record: runs the instructions; null, with no exception, if an array cannot be made or an index is out of range.
+_TEXT = """
+@PyTuple_Type = external global i8
+
+declare ptr @PySequence_Tuple(ptr)
+declare ptr @PyList_New(i64)
+declare i32 @PyList_SetItem(ptr, i64, ptr)
+declare void @PyErr_Clear()
+declare ptr @PyObject_CallOneArg(ptr, ptr)
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
+declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
+
+define internal void @launch(ptr %words, ptr %values, ptr %slots, ptr %stack, ptr %flag) {{
+start:
+  %record = call ptr @pointer(ptr %words, i64 1)
+  %count = call i64 @word(ptr %words, i64 2)
+  %template = call ptr @pointer(ptr %words, i64 3)
+  %patches = call i64 @word(ptr %words, i64 4)
+  %patch.table = call ptr @pointer(ptr %words, i64 5)
+  %bytes = shl i64 %count, 3
+  call void @llvm.memcpy.p0.p0.i64(ptr %slots, ptr %template, i64 %bytes, i1 false)
+  br label %head
+head:
+  %k = phi i64 [ 0, %start ], [ %next, %back ]
+  %more = icmp slt i64 %k, %patches
+  br i1 %more, label %patch, label %run
+patch:
+  %entry = getelementptr [3 x i64], ptr %patch.table, i64 %k
+  %number = call i64 @word(ptr %entry, i64 0)
+  %value = call i64 @word(ptr %entry, i64 1)
+  %kind = call i64 @word(ptr %entry, i64 2)
+  %slot = getelementptr i64, ptr %slots, i64 %number
+  %next = add i64 %k, 1
+  %is.flag = icmp eq i64 %kind, {patch_flag}
+  br i1 %is.flag, label %flag_, label %valued
+flag_:
+  store ptr %flag, ptr %slot
+  br label %back
+valued:
+  %object = call ptr @pointer(ptr %values, i64 %value)
+  %is.array = icmp eq i64 %kind, {patch_address}
+  br i1 %is.array, label %array, label %number_
+array:
+  %data.place = getelementptr i8, ptr %object, i64 {data_offset}
+  %data = load ptr, ptr %data.place
+  store ptr %data, ptr %slot
+  br label %back
+number_:
+  %double = call double @PyFloat_AsDouble(ptr %object)
+  %is.double = icmp eq i64 %kind, {patch_double}
+  br i1 %is.double, label %wide, label %narrow
+wide:
+  store double %double, ptr %slot
+  br label %back
+narrow:
+  %single = fptrunc double %double to float
+  store float %single, ptr %slot
+  br label %back
+back:
+  br label %head
+run:
+  %code = call ptr @pointer(ptr %record, i64 {code_field})
+  %function = call ptr @pointer(ptr %record, i64 {function_field})
+  %parallel_for = call ptr @pointer(ptr %record, i64 {parallel_field})
+  call void @evaluate(ptr %code, ptr %slots, ptr %stack)
+  %extent = call i64 @word(ptr %stack, i64 0)
+  %work = call i64 @word(ptr %stack, i64 1)
+  %done = call ptr @tracefuse_run(ptr %function, ptr %slots, i64 %extent, i64 %work, ptr %parallel_for)
+  call void @Py_DecRef(ptr %done)
+  ret void
+}}
+
+define internal void @drop_values(ptr %values, i64 %first, i64 %last) {{
+start:
+  br label %head
+head:
+  %k = phi i64 [ %first, %start ], [ %next, %back ]
+  %more = icmp slt i64 %k, %last
+  br i1 %more, label %one, label %end
+one:
+  %value = call ptr @pointer(ptr %values, i64 %k)
+  %none = icmp eq ptr %value, null
+  %next = add i64 %k, 1
+  br i1 %none, label %back, label %drop
+drop:
+  call void @Py_DecRef(ptr %value)
+  br label %back
+back:
+  br label %head
+end:
+  ret void
+}}
+
+define internal ptr @listed(ptr %words, ptr %values) {{
+start:
+  %count = call i64 @word(ptr %words, i64 1)
+  %numbers = call ptr @pointer(ptr %words, i64 2)
+  %list = call ptr @PyList_New(i64 %count)
+  %none = icmp eq ptr %list, null
+  br i1 %none, label %end, label %head
+head:
+  %k = phi i64 [ 0, %start ], [ %next, %one ]
+  %more = icmp slt i64 %k, %count
+  br i1 %more, label %one, label %end
+one:
+  %number = call i64 @word(ptr %numbers, i64 %k)
+  %place = getelementptr ptr, ptr %values, i64 %number
+  %value = load ptr, ptr %place
+  store ptr null, ptr %place
+  %status = call i32 @PyList_SetItem(ptr %list, i64 %k, ptr %value)
+  %next = add i64 %k, 1
+  br label %head
+end:
+  ret ptr %list
+}}
+
+define internal ptr @run_record(ptr %record, ptr %arguments, ptr %make) {{
+start:
+  %given = call i64 @word(ptr %record, i64 0)
+  %code = call ptr @pointer(ptr %record, i64 2)
+  %count = call i64 @word(ptr %record, i64 3)
+  %most.slots = call i64 @word(ptr %record, i64 4)
+  %depth = call i64 @word(ptr %record, i64 5)
+  %values = alloca ptr, i64 %count, align 16
+  %slots = alloca i64, i64 %most.slots, align 16
+  %stack = alloca i64, i64 %depth, align 16
+  %flag = alloca i64, align 16
+  store i64 0, ptr %flag
+  %bytes = shl i64 %count, 3
+  call void @llvm.memset.p0.i64(ptr %values, i8 0, i64 %bytes, i1 false)
+  br label %arguments.head
+arguments.head:
+  %k = phi i64 [ 0, %start ], [ %k.next, %argument ]
+  %left = icmp slt i64 %k, %given
+  br i1 %left, label %argument, label %head
+argument:
+  %object = call ptr @PyTuple_GetItem(ptr %arguments, i64 %k)
+  %value.place = getelementptr ptr, ptr %values, i64 %k
+  store ptr %object, ptr %value.place
+  %k.next = add i64 %k, 1
+  br label %arguments.head
+head:
+  %words = phi ptr [ %code, %arguments.head ], [ %after.allocation, %allocated ], [ %after.launch, %launched ],
+    [ %after.release, %released ]
+  %operation = call i64 @word(ptr %words, i64 0)
+  switch i64 %operation, label %end [
+    i64 {allocate}, label %allocated_
+    i64 {launch}, label %launched
+    i64 {release}, label %released
+  ]
+allocated_:
+  %array = call ptr @new_array(ptr %words, ptr %make)
+  %failed = icmp eq ptr %array, null
+  br i1 %failed, label %failure, label %allocated
+allocated:
+  %number = call i64 @word(ptr %words, i64 1)
+  %array.place = getelementptr ptr, ptr %values, i64 %number
+  store ptr %array, ptr %array.place
+  %after.allocation = getelementptr i64, ptr %words, i64 8
+  br label %head
+launched:
+  call void @launch(ptr %words, ptr %values, ptr %slots, ptr %stack, ptr %flag)
+  %after.launch = getelementptr i64, ptr %words, i64 6
+  br label %head
+released:
+  %old.number = call i64 @word(ptr %words, i64 1)
+  %old.place = getelementptr ptr, ptr %values, i64 %old.number
+  %old = load ptr, ptr %old.place
+  store ptr null, ptr %old.place
+  call void @Py_DecRef(ptr %old)
+  %after.release = getelementptr i64, ptr %words, i64 2
+  br label %head
+end:
+  %number_flagged = load i64, ptr %flag
+  %flagged = icmp ne i64 %number_flagged, 0
+  br i1 %flagged, label %failure, label %complete
+complete:
+  %list = call ptr @listed(ptr %words, ptr %values)
+  %unlisted = icmp eq ptr %list, null
+  br i1 %unlisted, label %failure, label %fine
+fine:
+  ret ptr %list
+failure:
+  call void @drop_values(ptr %values, i64 %given, i64 %count)
+  call void @PyErr_Clear()
+  ret ptr null
+}}
+
+define internal ptr @replay_tuple(ptr %chain, ptr %arguments) {{
+start:
+  %count = call i64 @word(ptr %chain, i64 0)
+  %end = add i64 %count, 3
+  br label %head
+head:
+  %k = phi i64 [ 3, %start ], [ %next, %try ]
+  %more = icmp slt i64 %k, %end
+  br i1 %more, label %try, label %missed
+try:
+  %record = call ptr @pointer(ptr %chain, i64 %k)
+  %fits = call i1 @fits(ptr %record, ptr %arguments)
+  %next = add i64 %k, 1
+  br i1 %fits, label %run, label %head
+run:
+  %make = call ptr @pointer(ptr %chain, i64 2)
+  %result = call ptr @run_record(ptr %record, ptr %arguments, ptr %make)
+  %failed = icmp eq ptr %result, null
+  br i1 %failed, label %missed, label %done
+done:
+  ret ptr %result
+missed:
+  %otherwise = call ptr @pointer(ptr %chain, i64 1)
+  %answer = call ptr @PyObject_CallOneArg(ptr %otherwise, ptr %arguments)
+  ret ptr %answer
+}}
+
+define ptr @{replay}(ptr %self, ptr %arguments) {{
+start:
+  %chain = call ptr @PyCapsule_GetPointer(ptr %self, ptr null)
+  %is.tuple = call i1 @has_type(ptr %arguments, ptr @PyTuple_Type)
+  br i1 %is.tuple, label %given, label %other
+given:
+  %direct = call ptr @replay_tuple(ptr %chain, ptr %arguments)
+  ret ptr %direct
+other:
+  %copy = call ptr @PySequence_Tuple(ptr %arguments)
+  %none = icmp eq ptr %copy, null
+  br i1 %none, label %failed, label %copied
+copied:
+  %result = call ptr @replay_tuple(ptr %chain, ptr %copy)
+  call void @Py_DecRef(ptr %copy)
+  ret ptr %result
+failed:
+  ret ptr null
+}}
+"""
+
+
+def replay_text(code_field: int, function_field: int, parallel_field: int) -> str:
+    """Return the text of the function, for the module of the launch functions.
+
+    code_field, function_field, parallel_field: places in a launch record.
+    """
+    return (
+        arguments_text()
+        + arrays_text()
+        + _TEXT.format(
+            replay=REPLAY,
+            data_offset=HEADER_BYTES,
+            patch_address=PATCH_ADDRESS,
+            patch_double=PATCH_DOUBLE,
+            patch_flag=PATCH_FLAG,
+            allocate=ALLOCATE,
+            launch=LAUNCH,
+            release=RELEASE,
+            code_field=code_field,
+            function_field=function_field,
+            parallel_field=parallel_field,
+        )
+    )

@@ -1,0 +1,233 @@
+"""Calls that are replayed for sizes that come again, without Python code (`KernelCompiler.chain`).
+
+For arguments of the same sizes a call allocates, launches and releases the same. What that is comes from a generated
+function that reads the sizes as the call does and returns the shapes of arrays and the arguments of launches. A call
+stays as it is where anything else happens in it: library calls, copies, output buffers, strides, host scalars.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from segments import AllocateBuffer, Instruction, Launch, Release, name_of
+from segments.lazy_dataclasses import dataclass
+from tracefuse.caches import Cache, register
+from tracefuse.dtypes import DType
+from tracefuse.generated_code import compile_function
+from tracefuse.kernel.llvm.replay_records import (
+    Allocated,
+    Argument,
+    CallValue,
+    ErrorFlag,
+    Launched,
+    Released,
+    ReplayChain,
+    Step,
+)
+from tracefuse.runtime.call_code import Call, CallWriter
+from tracefuse.runtime.compiled_segment import CompiledSegment
+from tracefuse.runtime.launch_code import ArgumentNames
+from tracefuse.runtime.targets.array_device import ArrayDevice
+
+MOST_SEEN = 64
+"""The sizes of a plan that are remembered until they come again; a call with more of them is not replayed."""
+
+register(Cache(
+    "runtime.replayed_calls._Learner._seen", "sizes that came once", "sizes of arguments", f"{MOST_SEEN}, then none",
+    "the call of a plan", "with the plan",
+))  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Allocation:
+    """An array that a call allocates: its number among the values, the text of its shape, its type."""
+
+    number: int
+    shape: str
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class _KernelLaunch:
+    """A launch: the function object and the texts of its arguments."""
+
+    function: Callable[..., Any]
+    arguments: tuple[str, ...]
+
+
+_Part = _Allocation | _KernelLaunch | Released
+
+
+def replayed(call: Call, writer: CallWriter) -> Call:
+    """Returns a call that is replayed for sizes that come again; the same call if it cannot be.
+
+    writer: wrote the call.
+    """
+    parts = _Parts(writer).parts() if _is_plain(writer) else None
+    if parts is None:
+        return call
+    learner = _Learner(call, writer, parts)
+    chain = writer.target.compiler.chain(learner.run, writer.target.device.empty)
+    if chain is None:
+        return call
+    learner.chain = weakref.ref(chain)
+    return chain.function()
+
+
+def _is_plain(writer: CallWriter) -> bool:
+    """Whether the types, ranks, sizes and layouts of arguments alone decide what a call does."""
+    plan, fusion, memory = writer.plan, writer.fusion, writer.memory
+    is_plain = plan.is_straight and plan.is_written and not any(arena.slot_sizes for arena in plan.arena_plan.arenas)
+    is_plain = is_plain and not (plan.output_buffers or plan.donated or plan.reused or plan.aligned)
+    is_plain = is_plain and not any(layout is not None for layout in plan.layouts)
+    is_plain = is_plain and all(fusion.values[n].dtype.is_floating for n in fusion.scalar_inputs)
+    is_plain = is_plain and all(fusion.values[node.outputs[0]].is_tensor for node in fusion.nodes)
+    return is_plain and not any((*memory.slices(), *memory.tests(), *memory.types()))
+
+
+class _Parts:
+    """Lists what a call does."""
+
+    def __init__(self, writer: CallWriter) -> None:
+        self._writer, self._numbers = writer, {value: k for k, value in enumerate(writer.fusion.inputs)}
+        self._parts: list[_Part] = []
+        self._count = self._first = len(writer.fusion.inputs)
+
+    def parts(self) -> tuple[list[_Part], list[int]] | None:
+        """Returns the parts and the numbers of the results, None if there is anything else."""
+        program = self._writer.plan.program
+        for group in self._writer.arena_plan.groups:
+            if not all(map(self._add, group)):
+                return None
+        results = [self._numbers[value] for value in program.outputs]
+        if len(set(results)) < len(results) or min(results, default=0) < self._first:
+            return None
+        return self._parts, results
+
+    def _add(self, instruction: Instruction) -> bool:
+        match instruction:
+            case AllocateBuffer(value):
+                spec: Any = instruction.spec
+                self._allocate(
+                    value, "".join(f"{self._writer.extent(extent)}, " for extent in spec.extents), spec.dtype
+                )
+                return True
+            case Release(value):
+                if self._numbers.get(value, 0) >= self._first:
+                    self._parts.append(Released(self._numbers[value]))
+                return True
+            case Launch():
+                return self._launch(instruction)
+        return False
+
+    def _allocate(self, value: int | tuple[int, int], shape: str, dtype: DType) -> int:
+        number, self._count = self._count, self._count + 1
+        if isinstance(value, int):
+            self._numbers[value] = number
+        self._parts.append(_Allocation(number, f"({shape})", dtype))
+        return number
+
+    def _launch(self, launch: Launch) -> bool:
+        segment, compiler = launch.label, self._writer.target.compiler
+        if not isinstance(segment, CompiledSegment) or segment.code is None:
+            return False
+        entries = [compiler.entry(function) for function in segment.functions]
+        if segment.lowered is None or not all(map(compiler.can_replay, entries)):
+            return False
+        plain = ArgumentNames(name_of, name_of, name_of, str)
+        sizes = zip(segment.code.scratch(plain), segment.lowered.scratch, strict=True)
+        scratch = [self._allocate((launch.step, k), f"{size}, ", s.dtype) for k, (size, s) in enumerate(sizes)]
+        names = ArgumentNames(
+            self._text, name_of, self._number_text, lambda k: f"CallValue({scratch[k]})", "ErrorFlag()"
+        )
+        for entry, arguments in zip(entries, segment.code.arguments(names), strict=True):
+            self._parts.append(_KernelLaunch(entry, tuple(arguments)))
+        self._parts += map(Released, scratch)
+        return True
+
+    def _text(self, value: int) -> str:
+        return f"CallValue({self._numbers[value]})"
+
+    def _number_text(self, value: int) -> str:
+        return self._text(value) if value in self._writer.fusion.scalar_inputs else name_of(value)
+
+
+class _Learner:
+    """Runs the calls that no record fits, and adds one for sizes that come a second time. chain: of the records."""
+
+    def __init__(self, call: Call, writer: CallWriter, parts: tuple[list[_Part], list[int]]) -> None:
+        self._call, self._fusion = call, writer.fusion
+        self._parts, self._results = parts
+        self._shapes = [writer.fusion.values[n].is_tensor for n in writer.fusion.inputs]
+        self._device: ArrayDevice = writer.target.device
+        self._describe: Callable[[Sequence[Any]], tuple[tuple[Any, ...], ...]] | None = None
+        self._writer: CallWriter | None = writer
+        self._seen: dict[tuple[Any, ...], None] = {}
+        self._is_learning = True
+        self.chain: Callable[[], ReplayChain | None] = lambda: None
+
+    def run(self, arguments: tuple[Any, ...]) -> list[Any] | None:
+        """Runs a call, and adds a record for its sizes if they have come before."""
+        outputs = self._call(arguments)
+        if self._is_learning and outputs is not None:
+            self._learn(arguments)
+        return outputs
+
+    def _learn(self, arguments: tuple[Any, ...]) -> None:
+        key = tuple(a.shape if is_array else () for a, is_array in zip(arguments, self._shapes, strict=True))
+        if key not in self._seen:
+            self._seen[key] = None
+            self._is_learning = len(self._seen) < MOST_SEEN
+            return
+        chain = self.chain()
+        if chain is None or any(0 in shape for shape in key):
+            return
+        chain.add(*self._record(arguments, key))
+        self._is_learning = not chain.is_full
+
+    def _record(
+        self, arguments: tuple[Any, ...], shapes: tuple[tuple[int, ...], ...]
+    ) -> tuple[list[Argument], list[Step], list[int]]:
+        types = [
+            (a.dtype, shape) if is_array else None
+            for a, shape, is_array in zip(arguments, shapes, self._shapes, strict=True)
+        ]
+        steps: list[Step] = []
+        for part, found in zip(self._parts, self._described(arguments), strict=True):
+            match part:
+                case _Allocation(number, _, dtype):
+                    owners = self._device.free_owners(found, dtype)
+                    steps.append(Allocated(number, found, dtype.numpy, owners, dtype))
+                case _KernelLaunch(function):
+                    steps.append(Launched(function, found))
+                case Released():
+                    steps.append(part)
+        return types, steps, self._results
+
+    def _described(self, arguments: tuple[Any, ...]) -> tuple[tuple[Any, ...], ...]:
+        """Returns for each part the shape or the arguments in a call, and nothing for a release."""
+        if self._describe is None:
+            assert self._writer is not None
+            self._describe, self._writer = _describing(self._writer, self._parts), None
+        return self._describe(arguments)
+
+
+def _describing(writer: CallWriter, parts: Sequence[_Part]) -> Callable[[Sequence[Any]], tuple[tuple[Any, ...], ...]]:
+    """Compiles the function that returns what `_Learner._described` does."""
+
+    def text(part: _Part) -> str:
+        match part:
+            case _Allocation(_, shape, _):
+                return shape
+            case _KernelLaunch(_, arguments):
+                return f"({''.join(f'{argument}, ' for argument in arguments)})"
+            case Released():
+                return "()"
+
+    inputs = ", ".join(map(name_of, writer.fusion.inputs))
+    lines = ["def describe(a):", *([f"    {inputs}, = a"] if inputs else []), *writer.checks.shapes()]
+    lines += [f"    return ({''.join(f'{text(part)}, ' for part in parts)})", ""]
+    names: Mapping[str, Any] = {"CallValue": CallValue, "ErrorFlag": ErrorFlag, "min": min, "max": max}
+    return compile_function("\n".join(lines), "describe", dict(names), "replay")  # type: ignore[no-any-return]
