@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 
 from segments import Edge, Verdict, yes
-from segments.lazy_dataclasses import dataclass
+from segments.lazy_dataclasses import dataclass, replace
 from tracefuse.ir.extents import product
 from tracefuse.ir.fusion import Shape
 from tracefuse.ir.indexing import PULLED, AxisMap, Entry, flat

@@ -1,10 +1,9 @@
 """The LLVM emitter of loop drivers: one module with the kernels of a loop and the function that runs its steps.
 
-`drive` runs the loop. Scalar kernels are inlined, so that values which steps carry in
-local memory stay in registers. What they load is hidden from LLVM, which would otherwise contract or share operations
-of several kernels, and so round other results than each kernel does. Other kernels are called in the machine code that
-launches from Python run. One with little work runs on the calling thread, a larger one on the worker pool: the compiled
-code decides it for the sizes of each step.
+`drive` runs the loop. Scalar kernels are inlined, so that values which steps carry in local memory stay in registers.
+What they load is hidden from LLVM, which would otherwise contract or share operations of several kernels, and so round
+other results than each kernel does. Other kernels are called in the machine code that launches from Python run. One
+with little work runs on the calling thread, a larger one on the worker pool: compiled code decides it in each step.
 """
 
 from __future__ import annotations
@@ -15,8 +14,9 @@ from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.llvm import emit_calls
 from tracefuse.kernel.llvm.emit_llvm import body_text, module_text, scratch_of
 from tracefuse.kernel.llvm.entry_functions import load_parameter, store_parameter
+from tracefuse.kernel.llvm.loop_metadata import Metadata
 from tracefuse.kernel.llvm.shared_functions import DECLARATIONS, INTERRUPTED, KEEP_LOCK_BELOW, SERIAL_BELOW
-from tracefuse.kernel.llvm.statements import Emitter, Metadata
+from tracefuse.kernel.llvm.statements import Emitter
 from tracefuse.kernel.llvm.text_builder import LlvmValue, Processor, host_processor
 from tracefuse.kernel.loop_driver import (
     FAILED,
@@ -131,8 +131,7 @@ class _DriveEmitter:
         for label, result in (("failed", FAILED), ("no_choice", NO_CHOICE), ("interrupted", INTERRUPTED)):
             builder.label(f"%{label}")
             self._return(builder.literal(result, "i64"))
-        lines = ["start:", *self.entry, *builder.lines, "}"]
-        return "\n".join(["define i64 @drive(ptr %arguments) #1 {", *lines])
+        return "\n".join(["define i64 @drive(ptr %arguments) #1 {", "start:", *self.entry, *builder.lines, "}"])
 
     def _return(self, result: LlvmValue) -> None:
         builder = self.builder
