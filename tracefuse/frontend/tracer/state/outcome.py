@@ -24,7 +24,7 @@ from tracefuse.frontend.tracer.record.recorder import Recorder
 from tracefuse.frontend.tracer.state.container_overlays import OVERLAY_BASES
 from tracefuse.frontend.tracer.state.container_records import CONTAINERS
 from tracefuse.frontend.tracer.state.function_clones import EMPTY, contents_of
-from tracefuse.frontend.tracer.state.native_layout import ABSENT, native_base, native_dict, slot_contents, slots_of
+from tracefuse.frontend.tracer.state.object_layout import ABSENT, native_base, native_dict, slot_contents, slots_of
 from tracefuse.frontend.tracer.state.overlays import Overlays
 from tracefuse.frontend.tracer.state.scope_views import GlobalsView, is_created
 from tracefuse.frontend.tracer.values.later_texts import split_at_marks
