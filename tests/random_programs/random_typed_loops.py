@@ -71,7 +71,10 @@ COUNTED = (
     "s = {v} % 3", "s = {v} ** 2 % 5", "f = {v} / 2", "k = {v} // 2", "k = -{v}", "x[{v} // 2] += one",
     "u = np.roll(x, {v})", "u = np.where(np.arange(n) < {v}, x, y)", "b = {v} > 3", "k = twice({v})",
     "k = halved({v})", "s = total(x, {v})", "p = x[{v}:]; p += one", "c = x[{v}]", "s += divmod({v}, 3)[1]",
-    "y[mask] = {v}",
+    "y[mask] = {v}", "x[idx[{v}]:idx[{v}] + 3] += one", "f = x[idx[{v}]:].sum()", "k = y[idx[{v}]:idx[-1 - {v}]].sum()",
+    "y[:idx[{v}]] = x[:idx[{v}]]", "s += len(x[idx[{v}]:n - 2])", "p = x[idx[{v}] - 1:idx[{v}] + 1]; p += one",
+    "A[idx[{v}]:, {v}] += one", "y[{v}] = x[min(idx[{v}], {v}):max(idx[{v}], {v}) + 1].max()",
+    "f = x[idx[{v}]:idx[0]] @ y[idx[{v}]:idx[0]]",
 )  # fmt: skip
 
 OF_ENTRIES = (
