@@ -88,6 +88,10 @@ class ControlFlowTwin:
             return not value
         return apply("logical_not", _truth(value))
 
+    def needs_recording(self, recorder: Recorder) -> None:
+        """Begins the trace again if a slice is about to ask for computed bounds in an unrolled loop."""
+        record_loops_around(recorder)
+
     # -- lists and comprehensions -------------------------------------------------------------------------------------
 
     def rows(self, *entries: Any) -> list[Any]:
@@ -99,8 +103,8 @@ class ControlFlowTwin:
         return joined_lists.listed(array)
 
     def entries(self, value: Any) -> Any:
-        """Returns what the user's code reads in the place of such a list."""
-        return joined_lists.with_entries(value)
+        """Returns what the user's code reads in the place of such a list, and may keep under another name."""
+        return joined_lists.handed_out(value)
 
     def iterated(self, value: Any) -> Any:
         """Returns what a loop over such a list iterates over."""

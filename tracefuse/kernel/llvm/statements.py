@@ -228,6 +228,8 @@ class Emitter:
         dtype = s.variable.dtype
         if dtype.is_floating and not dtype.is_half and s.operation in _ACCUMULATE:
             return current.binary(_ACCUMULATE[s.operation], value, f"reassoc {self.flags}")
+        if dtype.is_floating and not dtype.is_half and s.operation in ("minimum", "maximum"):
+            return scalar_ops.extremum_in_any_order(s.operation, current, value)
         return scalar_ops.primitive(*(s.operation, [current, value], dtype, dtype), flags="", processor=self.processor)
 
     def _store(self, s: ir.Store) -> None:
