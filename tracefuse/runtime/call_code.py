@@ -147,7 +147,7 @@ class CallWriter:
         is_elsewhere = self.calls.elsewhere_text()
         if is_elsewhere is not None:
             lines += [f"    if {is_elsewhere}:", "        return other_device(call, a)"]
-        lines += self._scalars()
+        lines += self.scalars()
         for number, text in self.memory.reused_arrays():
             lines += [f"    {name_of(number)} = {text}", *self._addresses((number,))]
         if not self.plan.is_written:
@@ -268,7 +268,8 @@ class CallWriter:
 
     # -- instructions -------------------------------------------------------------------------------------------------
 
-    def _scalars(self) -> list[str]:
+    def scalars(self) -> list[str]:
+        """Returns the lines that compute the scalars of the host."""
         nodes = [node for node in self.fusion.nodes if not self.fusion.values[node.outputs[0]].is_tensor]
         if not nodes:
             return []
