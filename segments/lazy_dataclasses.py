@@ -17,7 +17,20 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass
+    from dataclasses import replace as replace
 else:
+    _initialized: dict[type, tuple[str, ...]] = {}
+
+    def replace(instance: Any, /, **changes: Any) -> Any:
+        """As `dataclasses.replace`, in half the time: the names of the fields are looked up once for each class."""
+        cls = instance.__class__
+        names = _initialized.get(cls)
+        if names is None:
+            names = _initialized[cls] = tuple(field.name for field in dataclasses.fields(cls) if field.init)
+        for name in names:
+            if name not in changes:
+                changes[name] = getattr(instance, name)
+        return cls(**changes)
 
     def dataclass(
         cls: type | None = None, /, *, frozen: bool = False, eq: bool = True, repr: bool = True, **layout: bool

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from segments.instructions import (
     Alias,
@@ -26,6 +25,7 @@ from segments.instructions import (
     name_of,
     names_of,
 )
+from segments.lazy_dataclasses import replace
 from segments.verify import verify
 
 

@@ -120,6 +120,10 @@ class AxisError(ShapeError, np.exceptions.AxisError):
         return self._text()
 
 
+class MatrixError(ShapeError, np.linalg.LinAlgError):
+    """An array that is no matrix, no square one, or no system of equations. Also NumPy's LinAlgError."""
+
+
 class DtypeError(TracefuseError, TypeError):
     """An element type that an operation does not take."""
 

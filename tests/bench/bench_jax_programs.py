@@ -1,4 +1,4 @@
-"""Segments and times of the programs of tests/frontend/jax_programs.py beside jax.jit.
+"""Segments and times of the programs of tests/frontend/jax_program_table.py beside jax.jit.
 
 python -m tests.bench.bench_jax_programs [name ...]
 """
@@ -14,8 +14,12 @@ from typing import Any
 import jax
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from tests.frontend.jax_programs import PROGRAMS, compare
+from tests.frontend import jax_programs, jax_science_programs
+from tests.frontend.jax_program_table import PROGRAMS, compare
 from tracefuse import fuse
+
+SUBJECTS = (jax_programs, jax_science_programs)
+"""The modules that put their programs into the table."""
 
 
 def microseconds(call: Callable[[], Any], repeats: int = 30) -> float:

@@ -15,8 +15,11 @@ cupy = (
 )
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(cupy is None, reason=f"no GPU: {cuda_arrays.unavailable()}")]
 
-SIZES = ((1, 1, 1), (31, 4, 1), (33, 2, 3), (5000, 1, 1), (40000, 5, 7), (3000, 100000, 1), (100000, 3000, 17))
-"""Positions, rows of the table, columns: runs within a chunk, over a few chunks, and over thousands."""
+SIZES = (
+    (1, 1, 1), (31, 4, 1), (33, 2, 3), (1024, 300, 5), (1025, 4, 3), (5000, 1, 1), (40000, 5, 7), (3000, 100000, 1),
+    (100000, 3000, 17),
+)  # fmt: skip
+"""Positions, rows of the table, columns: few rows, and runs over a few chunks and over thousands."""
 
 TYPES = ("int8", "uint16", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64", "complex64")
 

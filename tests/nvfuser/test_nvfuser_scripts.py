@@ -12,10 +12,13 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="compares with PyTorch; the test extra does not install it")
 
-import tests.nvfuser.scripts_of_arrays  # noqa: E402, F401
-from tests.nvfuser.scripts_of_layers import SCRIPTS, Script  # noqa: E402
+from tests.nvfuser import scripts_of_arrays, scripts_of_layers, scripts_of_numbers  # noqa: E402
+from tests.nvfuser.script_table import SCRIPTS, Script  # noqa: E402
 from tracefuse import rules  # noqa: E402
 from tracefuse.nvfuser import DataType, FusionDefinition  # noqa: E402
+
+SUBJECTS = (scripts_of_arrays, scripts_of_layers, scripts_of_numbers)
+"""The modules that put their scripts into the table."""
 
 
 def recorded(script: Script, inputs: list[Any]) -> Any:

@@ -10,6 +10,8 @@ import pytest
 
 from tracefuse import DataType, FusionDefinition, ShapeDtype, fuse, options
 from tracefuse.diagnostics.explain import Explanation
+from tracefuse.ir.reference import evaluate
+from tracefuse.passes.separate_biases import separate_biases
 
 M, K, N = 320, 576, 128
 """A product with more terms than a kernel of the GPU takes."""
@@ -65,6 +67,25 @@ def test_the_positive_part_of_a_definition_is_a_relu() -> None:
         fd.add_output(fd.ops.relu(fd.ops.matmul(x, w)))
     with options(target="cuda"):
         assert epilogues(fd.explain([ShapeDtype((M, K), np.float16), ShapeDtype((K, N), np.float16)])) == ["relu"]
+
+
+@pytest.mark.parametrize("axes", [2, 3])
+def test_the_bias_of_a_linear_layer_of_a_definition_is_an_epilogue(axes: int) -> None:
+    with FusionDefinition() as fd:
+        ranks = (axes, 2, 1)
+        x, w, b = (fd.define_tensor([-1] * n, [True] * n, dtype=DataType.Half) for n in ranks)
+        fd.add_output(fd.ops.relu(fd.ops.linear(x, w, b)))
+    shapes = ((M, K) if axes == 2 else (2, M, K), (N, K), (N,))
+    with options(target="cuda"):
+        assert epilogues(fd.explain([ShapeDtype(shape, np.float16) for shape in shapes])) == ["bias + relu"]
+    arrays = [np.random.default_rng(0).standard_normal(shape).astype(np.float32) for shape in ((3, 4), (5, 4), (5,))]
+    with FusionDefinition() as fd:
+        x, w, b = (fd.define_tensor([-1] * n, [True] * n) for n in (2, 2, 1))
+        fd.add_output(fd.ops.linear(x, w, b))
+    separated = separate_biases(fd.fusion)
+    assert [node.op.name for node in separated.nodes] == ["linear", "broadcast", "add"]
+    (result,) = evaluate(separated, arrays)
+    np.testing.assert_allclose(result, arrays[0] @ arrays[1].T + arrays[2], rtol=1e-6)
 
 
 APART: dict[str, Callable[..., Any]] = {

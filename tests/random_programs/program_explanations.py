@@ -337,7 +337,7 @@ def is_of_other_statement(program: RandomProgram, call: int, settings: dict[str,
 
 
 REDUCED = re.compile(r"(np\.\w+)\.(reduce|reduceat)\(")
-WIDE = re.compile(rf"np\.({'|'.join(SUMS_OF_HALVES)})\(|\b(\w+)\.({'|'.join(SUMS_OF_HALVES)})\(")
+WIDE = re.compile(rf"np\.({'|'.join(SUMS_OF_HALVES)})\(|\b(\w+(?:\[[^]]*\]|\.T)*)\.({'|'.join(SUMS_OF_HALVES)})\(")
 WIDE_METHODS = re.compile(r"np\.(add|multiply)\.(reduce|accumulate|reduceat)\(")
 
 

@@ -172,10 +172,15 @@ def reciprocal(x: Any) -> Any:
 def in_floats(function: Any) -> Any:
     """A sum, product or variance that is computed in float32 for float16, as kernels compute it."""
 
-    def wide(x: Any, *arguments: Any, out: Any = None, **keywords: Any) -> Any:
-        if np.asarray(x).dtype != np.float16 or keywords.get("dtype", np.float16) != np.float16:
-            return function(x, *arguments, **keywords, **({} if out is None else {"out": out}))
-        result = function(x, *arguments, **{**keywords, "dtype": np.float32}).astype(np.float16)
+    names = ("indices", "axis", "dtype", "out") if function.__name__ == "reduceat" else ("axis", "dtype", "out")
+
+    def wide(x: Any, *arguments: Any, **keywords: Any) -> Any:
+        given = {**dict(zip(names, arguments, strict=False)), **keywords}
+        out = given.pop("out", None)
+        dtype = given.get("dtype")
+        if np.dtype(dtype or np.asarray(x).dtype) != np.float16 or len(arguments) > len(names):
+            return function(x, *arguments, **keywords)
+        result = function(x, **{**given, "dtype": np.float32}).astype(np.float16)
         if out is None:
             return result
         np.copyto(out, result, casting="unsafe")

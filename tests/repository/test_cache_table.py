@@ -60,7 +60,7 @@ NOT_CACHES = {
     "runtime.donated_arrays._RESULTS": "results in donated buffers",
     "compiler.tuning.Tuner": "what one call measures",
     # State of the threads that trace and compile.
-    "frontend.tracer.state.survivors._in_use": "traces during which the collector's threshold is another",
+    "frontend.tracer.state.leaked_values._in_use": "traces during which the collector's threshold is another",
     "kernel.interrupt_shield._forks": "what a fork waits for",
     "kernel.interrupt_shield._running": "work that an interrupt waits for",
     # State of a job of several ranks.
@@ -110,6 +110,7 @@ NOT_CACHES = {
     "kernel.llvm.hidden_invariants.HiddenInvariants": "the loop in progress",
     "kernel.llvm.statements.Emitter": "the kernel in progress",
     "kernel.llvm.text_builder.Builder": "the function in progress",
+    "kernel.llvm.loop_metadata.Metadata": "the module in progress",
     "runtime.call_code.CallWriter": "the text in progress",
     "runtime.driver_parameters.DriverParameters": "the driver in progress",
     "runtime.step_integers.StepIntegers": "the driver in progress",

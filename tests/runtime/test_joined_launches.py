@@ -8,7 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from segments import Alias, AllocateBuffer, HostOp, Instruction, Launch, Release
-from tracefuse.runtime.joined_launches import LEAST, JoinedLaunches, join_launches
+from tracefuse.runtime.joined_launches import (
+    LEAST,
+    JoinedAllocations,
+    JoinedLaunches,
+    join_allocations,
+    join_launches,
+)
 
 VALUES = 12
 """The values that exist before the first launch."""
@@ -153,3 +159,26 @@ def test_updates_in_place_become_one_launch() -> None:
     items = list(join_launches(program, lambda launch: launch.label, (), {100 + k: (k,) for k in range(9)}))
     (together,) = (item for item in items if isinstance(item, JoinedLaunches))
     assert [launch.step for launch in together.launches] == list(range(9))
+
+
+@given(programs(), st.integers(1, 5))
+def test_allocations_are_joined_for_launches_of_one_kernel_and_before_them(
+    program: list[Instruction], most: int
+) -> None:
+    before, after = joined(program), list(join_allocations(joined(program), most))
+    groups = {value: k for k, item in enumerate(before) if isinstance(item, JoinedLaunches)
+              for launch in item.launches for value in launch.outputs}  # fmt: skip
+    allocated: list[int] = []
+    for item in after:
+        if isinstance(item, JoinedAllocations):
+            values = [one.value for one in item.allocations]
+            assert 2 <= len(values) <= most
+            assert len({groups[value] for value in values}) == 1
+            allocated += values
+        elif isinstance(item, AllocateBuffer):
+            allocated.append(item.value)
+        elif isinstance(item, JoinedLaunches):
+            assert all(set(allocated).issuperset(launch.outputs) for launch in item.launches)
+    others = [item for item in after if not isinstance(item, AllocateBuffer | JoinedAllocations)]
+    assert others == [item for item in before if not isinstance(item, AllocateBuffer)]
+    assert sorted(allocated) == [item.value for item in before if isinstance(item, AllocateBuffer)]

@@ -26,6 +26,7 @@ def texts() -> Iterator[tuple[str, str]]:
                     f"{how} {name}",
                     row_updates.runs_text(how, dtype, row_updates.key_type(10**3 if how == "add" else 10**10)),
                 )
+                yield f"few rows: {how} {name}", row_updates.few_text(how, dtype)
             else:
                 yield f"{how} {name}", row_updates.atomic_text(how, dtype, how == "add")
     for itemsize in (1, 2, 4, 8, 16):

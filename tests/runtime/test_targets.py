@@ -13,7 +13,7 @@ from tests.repository.parsed_sources import ROOT, mentioning, tree_of
 from tracefuse import fuse, options
 from tracefuse.dtypes import bfloat16, float32
 from tracefuse.errors import DeviceError, UnsupportedError
-from tracefuse.runtime.devices import cuda_arrays
+from tracefuse.runtime.devices import cuda_arrays, new_cuda_arrays
 from tracefuse.runtime.targets.cpu.cpu_target import cpu_target
 from tracefuse.runtime.targets.cuda.cuda_target import cuda_target, cuda_text_target
 from tracefuse.runtime.targets.resolution import resolve_target, target_for
@@ -50,6 +50,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Any:
     }  # fmt: skip
     for name, answer in answers.items():
         monkeypatch.setattr(cuda_arrays, name, answer or (lambda: "stream"))
+    monkeypatch.setattr(new_cuda_arrays, "constructor", lambda: np.ndarray)
     return cuda_target.__wrapped__(1)
 
 
@@ -65,8 +66,13 @@ def test_the_texts_of_a_gpu_read_addresses_and_name_its_number(gpu: Any) -> None
     assert (calls.wide_text("t0", "p0"), calls.writable_text("t0")) == ("p0 % 16 == 0", None)
     assert calls.empty_text("(3,)", float32, "d", "12") == "new_array((3,), d.numpy, memory_of(12))"
     assert calls.empty_text("(3,)", bfloat16, "d", "6") == "new((3,), d)"
+    assert calls.all_wide_text([("t0", "p0")]) == "p0 % 16 == 0"
+    assert calls.all_wide_text([("t0", "p0"), ("t1", "p1")]) == "(p0 | p1) % 16 == 0"
+    assert calls.several_text([("(3,)", float32, "d", "12")]) == "new_arrays(((3,), d.numpy, 12))"
+    assert calls.several_text([("(3,)", bfloat16, "d", "6")]) is None
     assert {
         "new_array",
+        "new_arrays",
         "memory_of",
         "new",
         "allocate",

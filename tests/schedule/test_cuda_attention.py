@@ -81,9 +81,9 @@ def added(query: Any, key: Any, value: Any, mask: Any) -> Any:
 
 @pytest.mark.parametrize(("keys", "features", "masked", "rows"), [
     (150, 112, False, 32), (128, 112, False, 64), (512, 112, False, 64), (128, 112, True, 32), (128, 96, True, 64),
-    (150, 64, False, 64), (90, 64, False, 32),
+    (150, 64, False, 64), (90, 64, False, 96), (70, 128, False, 80), (50, 128, False, 64),
 ])  # fmt: skip
-def test_small_tiles_of_keys_where_registers_are_few(keys: int, features: int, masked: bool, rows: int) -> None:
+def test_tiles_of_keys_fit_the_registers_and_short_sequences(keys: int, features: int, masked: bool, rows: int) -> None:
     arrays = factors(1, queries=70, keys=keys, features=features)
     arrays = (*arrays, halves(70, keys, seed=5)) if masked else arrays
     split = program(fusion_of(added if masked else scale_after, *arrays), *arrays)
@@ -94,11 +94,11 @@ def test_small_tiles_of_keys_where_registers_are_few(keys: int, features: int, m
 
 
 def test_small_tiles_give_the_same_results() -> None:
-    arrays = (*factors(1, queries=70, keys=90, features=112), halves(70, 90, seed=5))
+    arrays = (*factors(1, queries=70, keys=130, features=112), halves(70, 130, seed=5))
     check(program(fusion_of(added, *arrays), *arrays), [added(*wide(arrays))], 4e-3)
 
 
-@pytest.mark.parametrize(("queries", "warps"), [(9, 1), (17, 2), (33, 4)])
+@pytest.mark.parametrize(("queries", "warps"), [(9, 1), (17, 2), (33, 4), (70, 5), (90, 6)])
 def test_every_warp_of_a_block_has_queries(queries: int, warps: int) -> None:
     arrays = factors(2, queries=queries, keys=queries)
     split = check(program(fusion_of(scale_after, *arrays), *arrays), [scale_after(*wide(arrays))])

@@ -75,3 +75,16 @@ def test_lanes_share_the_number_of_elements() -> None:
     )
     declared = [s for s in turn.body if isinstance(s, ir.Declare)]
     assert len(declared) == 1 + 2 * 4
+
+
+@pytest.mark.parametrize(("shape", "alone"), [((6_100, 20, 43), True), ((61, 20, 43), False), ((6_100, 49, 43), False)])
+def test_a_thread_takes_few_rows_of_many_columns_alone(shape: tuple[int, ...], alone: bool) -> None:
+    lowered = case(lambda x: (x * x).sum(1), np.empty(shape, np.float32))
+    assert any(isinstance(s, ir.Barrier) for s in lowered.kernels[0].body) != alone
+
+
+@pytest.mark.parametrize("rows", [9, 16, 17, 63, 64, 65, 100, 140])
+@pytest.mark.parametrize("columns", [(2, 67), (3, 32)])
+def test_the_rows_after_the_last_whole_turn_are_read_together(rows: int, columns: tuple[int, int]) -> None:
+    x = numbers(columns[0], rows, columns[1])
+    case(lambda x: (x * x).sum(1) + x.max(1), x).check()

@@ -12,10 +12,10 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Collection, Generator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import segments
+from segments.lazy_dataclasses import replace
 from tracefuse import config
 from tracefuse.compiler.calls_on_arrays import call_on_arrays, step_options
 from tracefuse.compiler.concretizations import Concretizations

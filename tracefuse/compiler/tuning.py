@@ -12,10 +12,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from typing import Any
 
-from segments.lazy_dataclasses import dataclass
+from segments.lazy_dataclasses import dataclass, replace
 from tracefuse.partition.segmentation import Segmentation
 from tracefuse.runtime.compiled_segment import CompiledSegment, Run, Watch
 from tracefuse.runtime.plan import Plan

@@ -6,9 +6,9 @@ A handle names a value of the IR by number; its operators call `fd.ops` of the d
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from segments.lazy_dataclasses import replace
 from tracefuse import source
 from tracefuse.definition.signatures import records
 from tracefuse.dtypes import DataType, data_type_of

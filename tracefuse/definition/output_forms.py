@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, TypeAlias
 
-from segments.lazy_dataclasses import dataclass
+from segments.lazy_dataclasses import dataclass, replace
 from tracefuse.ir.fusion import Fusion, Node, Type, Value
 from tracefuse.ir.op_kinds import Movement
 from tracefuse.ir.reference import check_requirements, concrete_attributes, extent_values

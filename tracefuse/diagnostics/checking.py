@@ -10,12 +10,11 @@ Must not know: frontends.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from segments.lazy_dataclasses import dataclass
+from segments.lazy_dataclasses import dataclass, replace
 from tracefuse.diagnostics.error_bounds import bounded_outputs
 from tracefuse.errors import DeviceError, InternalError
 from tracefuse.ir.control_flow import ControlFlow

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
+from segments.lazy_dataclasses import replace
 from tracefuse.config import Options
 from tracefuse.diagnostics.checking import RunAlone, checked
 from tracefuse.logs import say

@@ -11,9 +11,9 @@ Must not know: single ops, segments, kernels.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from math import prod
 
+from segments.lazy_dataclasses import replace
 from tracefuse.dynamic.concretization import Concretization, Regrouped
 from tracefuse.dynamic.regrouping import Group, common_factors, groups_of, transforms_of, wide_axes
 from tracefuse.dynamic.resize_keys import ResizeFacts

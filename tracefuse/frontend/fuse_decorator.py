@@ -42,17 +42,22 @@ def fuse(function: Any = None, /, **options: Any) -> Any:
 
     Use it as `@fuse`, `@fuse(option=value)` or `fuse(function)`.
 
-    static_argnums, static_argnames: parameters whose values are part of the trace key. donate_argnums, donate_argnames:
-    arguments that the caller no longer needs after the call. Results and intermediates may reuse their buffers; the
-    contents of a donated array are unspecified afterwards. merge: a predicate that keeps groups of ops out of one
-    segment, see `tracefuse.rules`. kernel_name: the name of the function in logs and dumps, as `cupy.fuse` takes it;
-    by default its own. frontend: who traces the function: "numpy"; "jax" for a function of jax.numpy; "auto", the
-    default: JAX if an argument is a JAX array. fallback: "jax" lets JAX compute primitives without a rule, each in a
-    segment of its own. Other keywords are options (`tracefuse.options`). in_shardings,
-    out_shardings: a `Sharding` for all arguments or results, or a tuple with one for each, None for one that is equal
-    on all ranks (a result: as propagation gives it); the function then runs on the parts of every rank. Raises
-    OptionError for an unknown option, and TraceError for a generator, an async function, or an argument that does not
-    exist.
+    static_argnums, static_argnames: parameters whose values are part of the trace key.
+
+    donate_argnums, donate_argnames: arguments that the caller no longer needs after the call. Results and intermediates
+    may reuse their buffers; the contents of a donated array are unspecified afterwards.
+
+    merge: a predicate that keeps groups of ops out of one segment, see `tracefuse.rules`. kernel_name: the name of the
+    function in logs and dumps, as `cupy.fuse` takes it; by default its own.
+
+    frontend: who traces the function: "numpy"; "jax" for a function of jax.numpy; "auto", the default: JAX if an
+    argument is a JAX array. fallback: "jax" lets JAX compute primitives without a rule, each in a segment of its own.
+
+    in_shardings, out_shardings: a `Sharding` for all arguments or results, or a tuple with one for each, None for one
+    that is equal on all ranks (a result: as propagation gives it); the function then runs on the parts of every rank.
+
+    Other keywords are options, see docs/options.md. Raises OptionError for an unknown option, and TraceError for a
+    generator, an async function, or an argument that does not exist.
     """
     if function is None:
         return lambda decorated: fuse(decorated, **options)

@@ -1,6 +1,6 @@
 """The tracer: the object that a fused function receives in place of an array.
 
-It has ndarray's operators, methods (`frontend/numpy_api/methods.py`) and attributes, and implements the protocols of
+It has ndarray's operators, methods (`numpy_api/protocols/methods.py`) and attributes, and implements the protocols of
 NumPy, CuPy and the array API; each of them records ops. An operation that needs the elements themselves (`bool()`,
 `float()`, `np.asarray`) raises with the user's line.
 """

@@ -36,7 +36,7 @@ from tracefuse.frontend.tracer.record.captured_inputs import AnotherAttempt
 from tracefuse.frontend.tracer.record.loop_counters import NotInEveryIteration
 from tracefuse.frontend.tracer.record.recorded_loops import LoopDecisions, RecordedLoops
 from tracefuse.frontend.tracer.record.recorder import Recorder, current
-from tracefuse.frontend.tracer.state import state_writes, survivors
+from tracefuse.frontend.tracer.state import leaked_values, state_writes
 from tracefuse.frontend.tracer.state.argument_containers import ArgumentContainer, argument_containers
 from tracefuse.frontend.tracer.state.container_changes import Change
 from tracefuse.frontend.tracer.state.outcome import Outcome
@@ -46,7 +46,7 @@ from tracefuse.runtime.argument_leaves import Leaf
 Rebuild: TypeAlias = Callable[[list[Any]], tuple[tuple[Any, ...], dict[str, Any]]]
 
 
-@survivors.keeps_objects_young
+@leaked_values.keeps_objects_young
 def trace(
     function: Callable[..., Any], leaves: Sequence[Leaf], rebuild: Rebuild, roots: CallRoots, *,
     dynamic: bool = True, device: int | None = None, same: Mapping[int, int] = MappingProxyType({}),
@@ -85,7 +85,7 @@ def trace(
         names = attempt.recorder.names
         attempt.forget()
         if traced is not None:
-            survivors.check(names)
+            leaked_values.check(names)
             return traced
 
 

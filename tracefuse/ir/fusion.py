@@ -10,7 +10,7 @@ Must not know: single ops, kernels, devices.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -127,7 +127,7 @@ Into: TypeAlias = Callable[..., None]
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Op(ABC):
+class Op:  # abstract without ABC, for which isinstance takes five times as long
     """The interface of every op. Op definitions are in tracefuse/ops; the kinds are subclasses in ir/op_kinds.py.
 
     arity: the number of operands; None for any number. attributes: the names of the attributes, with their defaults.

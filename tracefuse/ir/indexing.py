@@ -10,10 +10,9 @@ Must not know: kernels, segments.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import TypeAlias
 
-from segments.lazy_dataclasses import dataclass
+from segments.lazy_dataclasses import dataclass, replace
 from tracefuse.ir.extents import Expression, Extent, Symbol, as_symbol, symbol
 from tracefuse.ir.fusion import Fusion, Node, Shape
 from tracefuse.ir.op_kinds import IndexOf, Movement, Pointwise, Reduction, Source

@@ -12,10 +12,9 @@ clusters, whose blocks run concurrently, synchronize at cluster barriers and wri
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TypeAlias
 
-from segments.lazy_dataclasses import dataclass
+from segments.lazy_dataclasses import dataclass, replace
 from tracefuse import dtypes
 from tracefuse.dtypes import DType
 from tracefuse.kernel.kernel_expressions import (

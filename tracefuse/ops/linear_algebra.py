@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tracefuse.dtypes import DType, complex64, complex128, int32, int64
-from tracefuse.errors import DtypeError, ScalarError, ShapeError
+from tracefuse.errors import DtypeError, MatrixError, ScalarError, ShapeError
 from tracefuse.ir.axes import broadcast_shapes, normalize_axis
 from tracefuse.ir.derivatives import FLAT, Equivalent, Tangent
 from tracefuse.ir.extents import Extent, minimum, product
@@ -29,7 +29,7 @@ ResultShapes = Callable[[Sequence[Shape], Attributes, Require], tuple[Shape, ...
 def matrix(shape: Shape) -> tuple[Shape, Extent, Extent]:
     """The leading axes, rows and columns of a stack of matrices."""
     if len(shape) < 2:
-        raise ShapeError(
+        raise MatrixError(
             f"{len(shape)}-dimensional array given. Array must be at least two-dimensional", hint="give a matrix"
         )
     return shape[:-2], shape[-2], shape[-1]
@@ -37,7 +37,7 @@ def matrix(shape: Shape) -> tuple[Shape, Extent, Extent]:
 
 def square(shape: Shape, require: Require) -> tuple[Shape, Extent]:
     stack, rows, columns = matrix(shape)
-    require(rows, "==", columns, "{left} rows and {right} columns", "the matrices must be square")
+    require(rows, "==", columns, "{left} rows and {right} columns", "the matrices must be square", MatrixError)
     return stack, rows
 
 
@@ -123,7 +123,8 @@ def _tensorinv_shape(shapes: Sequence[Shape], attributes: Attributes, require: R
     if first <= 0:
         raise ScalarError("Invalid ind argument.", hint="give ind > 0")
     left, right = shape[:first], shape[first:]
-    require(product(left), "==", product(right), "{left} elements and {right}", "both groups of axes have as many")
+    hint = "both groups of axes have as many"
+    require(product(left), "==", product(right), "{left} elements and {right}", hint, MatrixError)
     return ((*right, *left),)
 
 
@@ -140,7 +141,8 @@ def _tensorsolve_shape(shapes: Sequence[Shape], attributes: Attributes, require:
         moved = [normalize_axis(axis, len(shape)) for axis in axes]
         shape = (*(e for k, e in enumerate(shape) if k not in moved), *(shape[k] for k in moved))
     result = shape[-(len(shape) - len(other)) :]
-    require(product(result), "==", product(other), "{left} unknowns and {right} equations", "both have as many")
+    message = "{left} unknowns and {right} equations"
+    require(product(result), "==", product(other), message, "both have as many", MatrixError)
     return (tuple(result),)
 
 
@@ -337,11 +339,12 @@ _linalg(
 def _lstsq_shape(shapes: Sequence[Shape], attributes: Attributes, require: Require) -> tuple[Shape, ...]:
     shape, other = shapes
     if len(shape) != 2 or len(other) not in (1, 2):
-        raise ShapeError(
+        raise MatrixError(
             f"lstsq: {len(shape)} and {len(other)} axes", hint="give a matrix, and right sides with one or two axes"
         )
     (rows, columns), sides = shape, other[1:]
-    require(rows, "==", other[0], "Incompatible dimensions: {left} rows and {right} right sides", "give one for each")
+    message = "Incompatible dimensions: {left} rows and {right} right sides"
+    require(rows, "==", other[0], message, "give one for each", MatrixError)
     residuals = ((*sides,) if sides else (1,)) if attributes["residuals"] else (0,)
     return (columns, *sides), residuals, (), (minimum(rows, columns),)
 

@@ -6,9 +6,9 @@ derived from an op definition (NumPy's functions, samples for tests, error bound
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
+from segments.lazy_dataclasses import replace
 from tracefuse.dtypes import ALL
 from tracefuse.errors import InternalError
 from tracefuse.ir.control_flow import Branch, ControlFlow, CountedLoop, RangeLoop, WhileLoop

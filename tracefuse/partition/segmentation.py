@@ -6,12 +6,12 @@ Segmentation needs no sizes, because the definition alone decides which nodes on
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from typing import TypeAlias, cast
 
 import segments
 from segments import Predicate
-from segments.lazy_dataclasses import dataclass
+from segments.lazy_dataclasses import dataclass, replace
 from tracefuse import config
 from tracefuse.config import Options
 from tracefuse.ir.control_flow import ControlFlow

@@ -7,9 +7,8 @@ kernel, an input is copied in the order in which kernels read it. A user's merge
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
-from segments.lazy_dataclasses import dataclass
+from segments.lazy_dataclasses import dataclass, replace
 from tracefuse import config
 from tracefuse.config import Options
 from tracefuse.dynamic.guards import Guard
@@ -25,6 +24,7 @@ from tracefuse.partition.segmentation import Segmentation, are_equal, perhaps_eq
 from tracefuse.partition.stream_marks import on_streams
 from tracefuse.partition.tiled_product_choice import choose_tiled_products
 from tracefuse.passes.padded_products import PaddingBounds, with_padding
+from tracefuse.passes.separate_biases import separate_biases
 from tracefuse.passes.small_products import ProductBounds, with_sums
 from tracefuse.schedule.template import AttentionBounds, TemplateSet, TiledProductBounds
 
@@ -121,6 +121,8 @@ class _SizedSegmentation:
     def choose(self, choices: SizedChoices, layouts: Sequence[Strided | None], aligned: frozenset[int]) -> None:
         """Makes the choices, in the order in which one finds the ops of another."""
         rounds_to_half = (self.options or config.resolve()).exact_half
+        if choices.epilogues is not None and not rounds_to_half and not on_streams(self.fusion):
+            self.take(separate_biases(self.fusion), ())
         if choices.attention is not None and not rounds_to_half:
             choice = choose_attention(self.fusion, self.sizes, choices.attention, layouts, aligned)
             self.take(choice.fusion, choice.guards)

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from typing import Any
 
-from segments.lazy_dataclasses import dataclass
+from segments.lazy_dataclasses import dataclass, replace
 from tracefuse.dtypes import int64
 from tracefuse.ir.control_flow import RangeLoop
 from tracefuse.ir.extents import input_extent, symbols

@@ -8,8 +8,8 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
+from segments.lazy_dataclasses import replace
 from tracefuse.dtypes import DType
 from tracefuse.ir.fusion import Fusion, Node
 from tracefuse.ir.region_kind import FusedRegion, region_of

@@ -10,8 +10,8 @@ Must not know: single ops.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
+from segments.lazy_dataclasses import replace
 from tracefuse.ir.collective_kinds import EXCHANGES, GROUP, Collective
 from tracefuse.ir.fusion import Fusion, Node
 from tracefuse.ir.scan_kind import is_library_call

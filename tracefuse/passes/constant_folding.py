@@ -6,8 +6,7 @@ from True, 0.0 from -0.0, NaN from NaN.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from segments.lazy_dataclasses import replace
 from tracefuse.errors import FusionError
 from tracefuse.ir.extents import Expression
 from tracefuse.ir.fusion import Fusion, Literal, Node, Operand

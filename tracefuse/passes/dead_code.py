@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from segments.lazy_dataclasses import replace
 from tracefuse.ir.fusion import Fusion
 from tracefuse.passes.rewriter import needed_for, with_nodes
 

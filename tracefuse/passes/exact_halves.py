@@ -5,8 +5,7 @@ Must not know: options, segments, kernels.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from segments.lazy_dataclasses import replace
 from tracefuse.dtypes import DType
 from tracefuse.ir.fusion import Fusion, Literal, Node, Operand
 from tracefuse.ir.library_kinds import Library

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
+from segments.lazy_dataclasses import replace
 from tracefuse.ir.fusion import Fusion, Node, Operand
 from tracefuse.ir.op_kinds import Movement
 from tracefuse.passes.rewriter import Rewriter

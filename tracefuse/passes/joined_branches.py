@@ -13,9 +13,9 @@ Must not know: ops, targets.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import TypeAlias
 
+from segments.lazy_dataclasses import replace
 from tracefuse.kernel import kernel_ir as ir
 from tracefuse.passes.kernel_names import names_introduced
 

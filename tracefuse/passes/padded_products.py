@@ -10,9 +10,8 @@ Must not know: segments, kernels, sizes.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
-from segments.lazy_dataclasses import dataclass
+from segments.lazy_dataclasses import dataclass, replace
 from tracefuse.ir.extents import Extent, ceildiv
 from tracefuse.ir.fusion import Fusion, Node
 from tracefuse.ops.roles import PAD, SLICE

@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from segments.lazy_dataclasses import dataclass
+from segments.lazy_dataclasses import dataclass, replace
 from tracefuse.ir.fusion import Fusion, Literal, Node
 from tracefuse.ir.op_kinds import Pointwise
 from tracefuse.ops.roles import ADD, BROADCAST, COMBINERS, DIVIDE, EXPAND, MULTIPLY, POSITIVE_PART
@@ -216,11 +215,11 @@ def _is_smooth(fusion: Fusion, node: Node, number: int) -> bool:
 
 def _column_values(fusion: Fusion, number: int, result: int) -> tuple[int, tuple[Node, ...]] | None:
     """Returns the array with one element for each column that a value repeats in every row, and the nodes between."""
-    columns = fusion.shape_of(result)[-1]
+    columns = fusion.canonical(fusion.shape_of(result)[-1])
     moves: list[Node] = []
     while True:
         shape = fusion.shape_of(number)
-        if shape[-1:] != (columns,):
+        if not shape or fusion.canonical(shape[-1]) != columns:
             return None
         node = fusion.producers.get(number)
         if node is None or not _repeats_rows(node):

@@ -10,9 +10,9 @@ Must not know: single ops.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
+from segments.lazy_dataclasses import replace
 from tracefuse.errors import ShapeError, TracefuseError
 from tracefuse.ir.builder import FusionBuilder
 from tracefuse.ir.extents import Expression, Extent

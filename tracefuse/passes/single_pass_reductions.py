@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
-from dataclasses import replace
 
+from segments.lazy_dataclasses import replace
 from tracefuse.caches import memoized
 from tracefuse.ir.fusion import Fusion, Node, Operand
 from tracefuse.ops import REGISTRY, Reduction

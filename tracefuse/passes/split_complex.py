@@ -10,9 +10,9 @@ Must not know: ops, targets.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TypeAlias
 
+from segments.lazy_dataclasses import replace
 from tracefuse.errors import InternalError
 from tracefuse.ir.fusion import Fusion
 from tracefuse.kernel.kernel_ir import (

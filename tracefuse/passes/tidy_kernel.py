@@ -13,9 +13,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TypeAlias
 
+from segments.lazy_dataclasses import replace
 from tracefuse.kernel import kernel_ir as ir
 from tracefuse.passes.kernel_names import names_introduced, names_of_parameters, names_read
 

@@ -6,8 +6,8 @@ Must not know: segments, kernels.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
+from segments.lazy_dataclasses import replace
 from tracefuse.errors import InternalError
 from tracefuse.ir.extents import Extent, symbol
 from tracefuse.ir.fusion import Fusion, Node, Operand, Shape

@@ -55,7 +55,8 @@ class CallChecks:
             value, name = self.fusion.values[number], name_of(number)
             if value.is_tensor:
                 yield f"type({name}) is array_type"
-                yield f"{name}.dtype == {self.name('d', value.dtype.numpy)}"
+                dtype = self.name("d", value.dtype.numpy)
+                yield f"({name}.dtype is {dtype} or {name}.dtype == {dtype})"  # nearly always the same object
                 yield f"{name}.ndim == {len(value.shape)}"
                 is_here = self.calls.here_text(name)
                 if is_here is not None:
@@ -123,12 +124,12 @@ class CallChecks:
 
     def layouts(self) -> Iterable[str]:
         """Yields the conditions on the layouts and alignments of the arrays."""
+        wide = [(name_of(n), address_of(n)) for n in self.fusion.tensor_inputs if n in self.plan.aligned]
+        if wide:
+            yield self.calls.all_wide_text(wide)
         for number, layout in zip(self.fusion.tensor_inputs, self.plan.layouts, strict=True):
             name, address = name_of(number), address_of(number)
-            is_wide = number in self.plan.aligned
-            if is_wide:
-                yield self.calls.wide_text(name, address)
-            itemsize = 1 if is_wide else self.fusion.values[number].dtype.itemsize
+            itemsize = 1 if number in self.plan.aligned else self.fusion.values[number].dtype.itemsize
             plain = self.calls.plain_text(name, address, itemsize)
             if layout is None:
                 yield plain

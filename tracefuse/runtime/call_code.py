@@ -19,9 +19,10 @@ from tracefuse.dynamic.guards import Guard
 from tracefuse.dynamic.layouts import STRIDE_NAME, Strided, known_layout
 from tracefuse.errors import UnsupportedError
 from tracefuse.generated_code import compile_function
-from tracefuse.ir.extents import Extent, Symbol, product, python_text
+from tracefuse.ir.extents import Extent, Symbol, python_text
 from tracefuse.ir.fusion import Fusion
 from tracefuse.ir.scalar_text import NAMES, scalar_texts
+from tracefuse.runtime.allocation_code import AllocationCode
 from tracefuse.runtime.arena import slot_name
 from tracefuse.runtime.arena_code import ArenaCode
 from tracefuse.runtime.call_checks import CallChecks, address_of
@@ -30,7 +31,7 @@ from tracefuse.runtime.compiled_segment import CompiledSegment
 from tracefuse.runtime.exchange_code import ExchangeCode
 from tracefuse.runtime.graph_code import exact, graph_lines, launches_of_graph
 from tracefuse.runtime.graph_order import LaunchOrder, launch_order
-from tracefuse.runtime.joined_launches import JoinedLaunches, join_launches
+from tracefuse.runtime.joined_launches import JoinedAllocations, JoinedLaunches, join_allocations, join_launches
 from tracefuse.runtime.launch_code import ArgumentNames, error_flag_name
 from tracefuse.runtime.memory.memory_code import MemoryCode, memory_names
 from tracefuse.runtime.peak_memory import out_of_memory
@@ -98,6 +99,10 @@ class CallWriter:
         self.text = ""
         self.arenas = ArenaCode(
             plan.arena_plan, target.device, self._name, self.extent, self._hold, plain, most_kept
+        )  # fmt: skip
+        self.allocations = AllocationCode(
+            self.arena_plan, target.calls, self._name, lambda extent: self._once(self.extent(extent)), self._hold,
+            self._addresses,
         )  # fmt: skip
         self.exchanges = ExchangeCode(target.device, self._name, self._hold, self._addresses)
         self.checks = CallChecks(plan, target.calls, self._name, self.extent)
@@ -205,7 +210,7 @@ class CallWriter:
         after: list[str] = []
         is_graph = self._is_graph(group)
         together = join_launches(group, self._kernel_of, self.arena_plan.slots, self.memory.overlaps())
-        for instruction in group if is_graph else together:
+        for instruction in group if is_graph else join_allocations(together, self.calls.most_together):
             match instruction:
                 case Launch():
                     launches.append(instruction)
@@ -221,11 +226,13 @@ class CallWriter:
             before += tagged(self._graph(launches, order, position), launches[0].step)
         return [*before, *after]
 
-    def _instruction(self, instruction: Instruction | JoinedLaunches) -> Iterable[str]:
+    def _instruction(self, instruction: Instruction | JoinedLaunches | JoinedAllocations) -> Iterable[str]:
         """Writes an instruction that is neither a single launch nor a release."""
         match instruction:
             case AllocateBuffer(value, spec):
-                return self._allocate(value, spec)
+                return self.allocations.one(value, spec)
+            case JoinedAllocations(allocations):
+                return self.allocations.together(allocations)
             case Alias(value, original):
                 same = [(address_of(value), address_of(original))] if self.calls.addresses else []
                 pairs = [(self._hold(name_of(value)), name_of(original)), *same]
@@ -286,16 +293,6 @@ class CallWriter:
         integers = [n for n in self.fusion.scalar_inputs if self.fusion.values[n].extent is not None]
         keys = [key for key, _, _ in self.fusion.axis_ids()] + integers
         return ", ".join(f"{key}: {name_of(key)}" for key in keys)
-
-    def _allocate(self, value: int, spec: Any) -> list[str]:
-        if value in self.arena_plan.slots:
-            return []
-        size = self._once(self.extent(product(spec.extents) * spec.dtype.itemsize))
-        if value in self.arena_plan.kernel_only:
-            return [f"    {self._hold(f'm{value}')} = allocate({size})", f"    {address_of(value)} = m{value}.ptr"]
-        shape = f"({''.join(f'{self._once(self.extent(extent))}, ' for extent in spec.extents)})"
-        allocation = self.calls.empty_text(shape, spec.dtype, self._name("d", spec.dtype), size)
-        return [f"    {self._hold(name_of(value))} = {allocation}", *self._addresses((value,))]
 
     def _launch(self, launch: Launch) -> Iterator[str]:
         segment = launch.label

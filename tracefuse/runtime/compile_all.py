@@ -6,9 +6,9 @@ Compilers release Python's global lock, so threads compile in parallel. A plan w
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
+from segments.lazy_dataclasses import replace
 from tracefuse.errors import CompileError
 from tracefuse.kernel.cache.disk_cache import DiskCache
 from tracefuse.kernel.interrupt_shield import shielded_map

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Protocol
 
-from segments.lazy_dataclasses import dataclass
+from segments.lazy_dataclasses import dataclass, replace
 from tracefuse.dtypes import bool_, int64
 from tracefuse.ir.control_flow import CountedLoop, RangeLoop, WhileLoop
 from tracefuse.ir.extents import evaluate

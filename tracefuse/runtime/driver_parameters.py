@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
-from dataclasses import replace
 from typing import Any, TypeAlias
 
-from segments.lazy_dataclasses import dataclass
+from segments.lazy_dataclasses import dataclass, replace
 from tracefuse.dtypes import DType, int64
 from tracefuse.kernel.kernel_ir import Buffer, Constant, Expression, Kernel, Variable
 from tracefuse.kernel.loop_driver import LocalMemory, same_code

@@ -7,10 +7,9 @@ first reader of its result, so that work between the two hides the exchange.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from segments import Communicate, EndCoalescing, Instruction, Launch, StartCoalescing, WaitRequest
-from segments.lazy_dataclasses import dataclass
+from segments.lazy_dataclasses import dataclass, replace
 from tracefuse.ir.collective_kinds import GROUP, Collective, exchanges_of
 from tracefuse.ir.fusion import Attributes
 from tracefuse.partition.segmentation import Part

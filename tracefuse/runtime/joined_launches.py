@@ -1,4 +1,4 @@
-"""Joins independent launches of equal kernels, so that a target launches them together.
+"""Joins independent launches of equal kernels, so that a target launches them together, and the allocations for them.
 
 A launch waits for later ones of the same kernel until something needs its results or could change what it reads. Its
 outputs must be new allocations, which overlap with nothing that another launch reads or writes, or lie in the caller's
@@ -7,7 +7,7 @@ memory, of which it is known what overlaps it. Memory that a launch still reads 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from types import MappingProxyType
 from typing import TypeAlias
@@ -27,6 +27,37 @@ class JoinedLaunches:
     """Independent launches of one kernel, at least LEAST."""
 
     launches: tuple[Launch, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedAllocations:
+    """Allocations of the outputs of launches of one kernel, at least two."""
+
+    allocations: tuple[AllocateBuffer, ...]
+
+
+def join_allocations(
+    instructions: Iterable[Instruction | JoinedLaunches], most: int
+) -> Iterator[Instruction | JoinedLaunches | JoinedAllocations]:
+    """Yields the instructions, with allocations in a row for launches that are joined in groups of up to `most`."""
+    listed, waiting = list(instructions), dict[int, list[AllocateBuffer]]()
+    joined = (i for i in listed if isinstance(i, JoinedLaunches))
+    place = {value: k for k, one in enumerate(joined) for launch in one.launches for value in launch.outputs}
+    for instruction in listed:
+        if isinstance(instruction, AllocateBuffer) and instruction.value in place:
+            waiting.setdefault(place[instruction.value], []).append(instruction)
+            continue
+        yield from _grouped(waiting, most)
+        yield instruction
+    yield from _grouped(waiting, most)
+
+
+def _grouped(waiting: dict[int, list[AllocateBuffer]], most: int) -> Iterator[AllocateBuffer | JoinedAllocations]:
+    for allocations in waiting.values():
+        for start in range(0, len(allocations), most):
+            some = allocations[start : start + most]
+            yield JoinedAllocations(tuple(some)) if len(some) > 1 else some[0]
+    waiting.clear()
 
 
 def join_launches(

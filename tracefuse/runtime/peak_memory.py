@@ -8,11 +8,11 @@ operands and workspaces.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 import segments
 from segments import AllocateBuffer, Instruction, Launch, MemoryUse
+from segments.lazy_dataclasses import replace
 from tracefuse.errors import OutOfMemoryError
 from tracefuse.ir.extents import evaluate, product
 from tracefuse.ir.fusion import Fusion

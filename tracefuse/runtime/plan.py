@@ -9,12 +9,11 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import segments
 from segments import Program, Runner
-from segments.lazy_dataclasses import dataclass
+from segments.lazy_dataclasses import dataclass, replace
 from tracefuse import config
 from tracefuse.config import Options
 from tracefuse.dynamic.guards import Guard

@@ -7,10 +7,10 @@ none fits.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
 from typing import Any, Protocol
 
 from segments import Alias, AllocateBuffer, CopyBuffer, Instruction, Launch, Release
+from segments.lazy_dataclasses import replace
 from tracefuse.dtypes import int64
 from tracefuse.dynamic.layouts import BROADCAST, CONTIGUOUS
 from tracefuse.errors import TracefuseError
@@ -29,6 +29,7 @@ from tracefuse.kernel.loop_driver import (
     OffsetPointer,
 )
 from tracefuse.ops.native_ufuncs import NativeUfuncs
+from tracefuse.runtime.dead_memory import dying_pointers
 from tracefuse.runtime.driver_parameters import (
     DriverParameters,
     NotCompiled,
@@ -36,7 +37,6 @@ from tracefuse.runtime.driver_parameters import (
     VaryingExtent,
     constant,
 )
-from tracefuse.runtime.dying_memory import dying_pointers
 from tracefuse.runtime.kernel_steps import add_kernels
 from tracefuse.runtime.library_steps import add_library_call
 from tracefuse.runtime.memory.buffer_facts import OutputBuffer, slice_bounds

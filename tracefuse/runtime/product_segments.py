@@ -10,9 +10,9 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
 from typing import Any
 
+from segments.lazy_dataclasses import replace
 from tracefuse.config import Options
 from tracefuse.ir.extents import evaluate, symbols
 from tracefuse.ir.fusion import Fusion, Node

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
+from segments.lazy_dataclasses import replace
 from tracefuse.config import Options
 from tracefuse.dynamic.guards import Guard
 from tracefuse.dynamic.layouts import LayoutKey, Strided, stride_name, symbolic_strides

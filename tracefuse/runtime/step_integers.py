@@ -7,10 +7,9 @@ built from sampled steps: the first and last values of each counter and some bet
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, TypeAlias
 
-from segments.lazy_dataclasses import dataclass
+from segments.lazy_dataclasses import dataclass, replace
 from tracefuse.dtypes import int64
 from tracefuse.dynamic.layouts import STRIDE_NAME
 from tracefuse.ir.extents import Atom, Expression, Extent, Symbol, evaluate, substitute, symbols, terms_of

@@ -123,7 +123,7 @@ class _WorkerWriter(CallWriter):
         for instruction in self.plan.program.instructions:
             match instruction:
                 case AllocateBuffer(value, spec):
-                    yield from self._allocate(value, spec)
+                    yield from self.allocations.one(value, spec)
                 case Launch(step, _, _, CompiledSegment() as segment):
                     yield from self._scratch(step, segment)
 

@@ -43,6 +43,7 @@ class Accesses(Scopes):
     reads, in registers or in shared memory that only the same thread reads. staged: the locations of outputs that are
     stored in shared memory first. awaited: asynchronous copies are pending.
     joins_groups (set by the template): lanes at a constant distance from an aligned group are taken from two groups.
+    hoists_offsets (set by the template): what does not change in a loop is added to offsets outside of it.
     unrounded: maps a value that was rounded to a half type, and this type, to the unrounded value, so that a value
     stored in the type is rounded once.
     """
@@ -64,6 +65,7 @@ class Accesses(Scopes):
         self.staged: dict[int, tuple[Buffer, Extent]] = {}
         self.awaited = False
         self.joins_groups = False
+        self.hoists_offsets = False
         self.unrounded: dict[tuple[Expression, DType], Expression] = {}
 
     def offset(self, number: int, coordinates: Shape) -> Extent:
@@ -123,7 +125,8 @@ class Accesses(Scopes):
                 self.append(Copy(target[0], self._first(target[1]), lane_buffer, self._first(at), self.lanes))
             lanes = self.per_lane(at, lambda index: Load(lane_buffer, index))
         else:
-            lanes = self._from_groups(number, offset) or self.per_lane(offset, lambda index: Load(buffer, index, cache))
+            place_of = self.hoisted(offset) if self.hoists_offsets else offset
+            lanes = self._from_groups(number, offset) or self.per_lane(place_of, lambda at: Load(buffer, at, cache))
             if target is not None:
                 lanes = self.name(f"x{number}", lanes)
                 self.keep((number, coordinates), lanes)
@@ -138,6 +141,7 @@ class Accesses(Scopes):
         if aligned and self._is_wide(offset):
             self._store_wide(buffer, offset, exact, cache)
             return
+        offset = self.hoisted(offset) if self.hoists_offsets else offset
         for lane, expression in enumerate(exact):
             where = self.index.code(self.at_lane(offset, lane))
             self.append(Store(buffer, where, convert(expression, buffer.dtype), cache))

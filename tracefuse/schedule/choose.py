@@ -9,12 +9,12 @@ Must not know: targets.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import field, replace
+from dataclasses import field
 from functools import partial
 from typing import Any
 
 from segments import Verdict
-from segments.lazy_dataclasses import dataclass
+from segments.lazy_dataclasses import dataclass, replace
 from tracefuse import config
 from tracefuse.config import Options
 from tracefuse.dynamic.guards import Guard

@@ -9,9 +9,7 @@ Must not know: kernels, targets.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from segments.lazy_dataclasses import dataclass
+from segments.lazy_dataclasses import dataclass, replace
 from tracefuse.ir.extents import Extent, product, symbol
 from tracefuse.ir.row_major import delinearize
 from tracefuse.schedule.nest import Loop, coefficient

@@ -96,7 +96,7 @@ def at_places(read: Places, inner: Places, most: float = math.inf) -> Places:
     If there are more than `most`, returns only some of them, but more than `most`: they multiply with the depth of a
     program, and no kernel has so many.
     """
-    if read == {HERE}:
+    if len(read) == 1 and HERE in read:
         return inner
     places: set[int] = set()
     for a in read:

@@ -6,10 +6,10 @@ Must not know: arrays, devices.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 
 from segments import Verdict
-from segments.lazy_dataclasses import dataclass
+from segments.lazy_dataclasses import dataclass, replace
 from tracefuse.dtypes import DType, int64
 from tracefuse.dynamic.guards import Guard
 from tracefuse.ir.extents import Extent, Symbol

@@ -12,11 +12,11 @@ Must not know: kernels, targets, sizes.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import field
 from typing import TypeAlias
 
 from segments import Verdict
-from segments.lazy_dataclasses import dataclass
+from segments.lazy_dataclasses import dataclass, replace
 from tracefuse.ir.extents import Extent
 from tracefuse.ir.fusion import Fusion, Node, Shape
 from tracefuse.ir.indexing import PULLED, AxisMap, LoopFactor, flat, parts_of, reduces, use_maps

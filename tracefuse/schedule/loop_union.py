@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 
 from segments import Edge, Verdict, yes
-from segments.lazy_dataclasses import dataclass
+from segments.lazy_dataclasses import dataclass, replace
 from tracefuse.ir.extents import product
 from tracefuse.ir.fusion import Shape
 from tracefuse.ir.indexing import PULLED, AxisMap, Entry, flat
@@ -69,9 +68,12 @@ def _places(
     """
     read = frozenset().union(*(b.places[v] for v in crossing), (HERE,) if is_anchored else ())
     places = {v: at for v, at in b.places.items() if v not in crossing}
+    is_here = len(read) == 1 and HERE in read
     for value, at in a.places.items():
-        known = places.get(value, frozenset())
-        places[value] = known if len(known) > most else known | at_places(read, at, most)
+        known = places.get(value)
+        if known is None or len(known) <= most:
+            composed = at if is_here else at_places(read, at, most)
+            places[value] = composed if known is None or known == composed else known | composed
     return places
 
 
@@ -80,7 +82,8 @@ def _pull_into(a: Facts, b: Facts, crossing: Mapping[int, bool]) -> Facts:
     uses = {v: maps for v, maps in b.uses.items() if v not in crossing}
     for value in crossing:
         for use in b.uses[value]:
-            _compose(a.uses, through(a.outputs[value], use), uses)
+            loops = through(a.outputs[value], use)
+            _compose(a.uses, loops, uses, are_same=all(loops.get(k) == k for k in range(len(a.loops))))
     return replace(b, uses=uses)
 
 
@@ -88,9 +91,14 @@ def _compose(
     uses: Uses, loops: Mapping[int, Entry], into: dict[int, frozenset[AxisMap]], *, are_same: bool = False
 ) -> None:
     """Adds uses along `loops`. are_same: these are the loops of the uses, so that no map changes."""
+    composed: dict[frozenset[AxisMap], frozenset[AxisMap]] = {}  # most values of a region have one of a few maps
     for value, maps in uses.items():
-        read = maps if are_same else frozenset(tuple(moved(entry, loops) for entry in axis_map) for axis_map in maps)
-        into[value] = into.get(value, frozenset()) | read
+        read = maps if are_same else composed.get(maps)
+        if read is None:
+            moved_maps = (tuple([moved(entry, loops) for entry in axis_map]) for axis_map in maps)
+            read = composed[maps] = frozenset(moved_maps)
+        known = into.get(value)
+        into[value] = read if known is None or known == read else known | read
 
 
 @dataclass(slots=True)

@@ -38,12 +38,11 @@ def accesses_across(
     if len(loops) < 2:
         return 0, None
     # Most values of a region have one of a few maps.
-    distinct = {*outputs.values(), *(axis_map for maps in uses.values() for axis_map in maps)}
+    reads = [(v, axis_map) for v, maps in uses.items() for axis_map in maps]
+    distinct = {axis_map for _, axis_map in reads}.union(outputs.values())
     long_loop = {axis_map: _long_loop(axis_map, loops) for axis_map in distinct}
     stored = [(v, loop) for v, axis_map in outputs.items() if (loop := long_loop[axis_map]) is not None]
-    read = [
-        (v, loop) for v, maps in uses.items() for map_of_read in maps if (loop := long_loop[map_of_read]) is not None
-    ]
+    read = [(v, loop) for v, axis_map in reads if (loop := long_loop[axis_map]) is not None]
     orders = Counter(loop for _, loop in (*stored, *read)) if is_reduction else Counter(loop for _, loop in stored)
     if not orders:
         return 0, None

@@ -12,10 +12,9 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import replace
 from typing import TypeAlias
 
-from segments.lazy_dataclasses import dataclass
+from segments.lazy_dataclasses import dataclass, replace
 from tracefuse.dtypes import DType
 from tracefuse.ir.extents import Extent, is_nonnegative, symbols
 from tracefuse.ir.fusion import Node, Shape

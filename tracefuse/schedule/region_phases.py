@@ -10,9 +10,8 @@ Must not know: targets.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 
-from segments.lazy_dataclasses import dataclass
+from segments.lazy_dataclasses import dataclass, replace
 from tracefuse.ir.extents import Extent, Symbol, substitute, symbols
 from tracefuse.ir.fusion import Fusion, Node, Shape
 from tracefuse.ir.indexing import flat

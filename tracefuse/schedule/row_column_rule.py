@@ -15,10 +15,9 @@ Must not know: kernels, targets, sizes.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import replace
 
 from segments import Verdict, yes
-from segments.lazy_dataclasses import dataclass
+from segments.lazy_dataclasses import dataclass, replace
 from tracefuse.ir.extents import Extent, product
 from tracefuse.ir.fusion import Node
 from tracefuse.ir.indexing import AxisMap, flat, is_along, reduces, use_maps

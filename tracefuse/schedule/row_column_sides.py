@@ -9,9 +9,8 @@ Must not know: targets, sizes.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import replace
 
-from segments.lazy_dataclasses import dataclass
+from segments.lazy_dataclasses import dataclass, replace
 from tracefuse.errors import InternalError
 from tracefuse.ir.extents import product
 from tracefuse.ir.fusion import Fusion, Node

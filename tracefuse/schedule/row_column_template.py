@@ -8,9 +8,9 @@ Must not know: targets, sizes.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from segments import Verdict, yes
+from segments.lazy_dataclasses import replace
 from tracefuse.dynamic.guards import Guard
 from tracefuse.ir.extents import Expression, Extent, Symbol, product, substitute
 from tracefuse.ir.fusion import Fusion

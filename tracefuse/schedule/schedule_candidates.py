@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
+from segments.lazy_dataclasses import replace
 from tracefuse.ir.extents import Extent, Symbol, substitute
 from tracefuse.kernel.kernel_ir import Allocate, Kernel, walk_statements
 from tracefuse.schedule.launch_spec import Candidate, Lowered

@@ -10,12 +10,22 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from typing import TypeAlias
 
-from segments.lazy_dataclasses import dataclass
+from segments.lazy_dataclasses import dataclass, replace
 from tracefuse.dtypes import DType, int64
-from tracefuse.ir.extents import Extent, Symbol, as_symbol, substitute, symbol, symbol_of, symbols
+from tracefuse.ir.extents import (
+    Extent,
+    Symbol,
+    as_symbol,
+    from_terms,
+    substitute,
+    symbol,
+    symbol_of,
+    symbols,
+    terms_of,
+)
 from tracefuse.ir.fusion import Shape
 from tracefuse.kernel.kernel_ir import Buffer, Expression, For, If, Let, Statement, Variable
 from tracefuse.kernel.scalar_code import convert, is_trivial
@@ -36,13 +46,14 @@ class Level:
     """One open scope: its statements, the symbols that it introduces, and the values computed in it.
 
     barrier: nothing is hoisted out of the scope. groups: what holds aligned groups of lanes of inputs, by input and
-    offset.
+    offset. sums: the variables of hoisted sums.
     """
 
     statements: list[Statement] = field(default_factory=list)
     introduces: set[Symbol] = field(default_factory=set)
     memo: dict[Key, Lanes] = field(default_factory=dict)
     groups: dict[tuple[int, Extent], Buffer] = field(default_factory=dict)
+    sums: dict[Extent, Extent] = field(default_factory=dict)
     barrier: bool = False
 
 
@@ -130,6 +141,30 @@ class Scopes:
             if level.barrier or not needed.isdisjoint(level.introduces):
                 return position
         return 0
+
+    def hoisted(self, extent: Extent) -> Extent:
+        """Returns an equal extent, with the terms that are the same throughout the innermost loop in one variable.
+
+        A compiler factors a sum of products so that all of it changes with the loop.
+        """
+        levels = {term: self._level_of(from_terms(dict((term,)))) for term in terms_of(extent)}
+        innermost = max(levels.values(), default=0)
+        fixed = from_terms({monomial: n for (monomial, n), level in levels.items() if level < innermost})
+        if len(terms_of(fixed)) < 2:
+            return extent
+        inside, self.levels = self.levels, self.levels[: self._level_of(fixed) + 1]
+        base = self.levels[-1].sums.get(fixed)
+        if base is None:
+            base = self.levels[-1].sums[fixed] = symbol(self.fresh("base"))
+            self.append(Let(self.index.bind(symbol_of(base), str(base)), self.index.code(fixed)))
+            self.levels[-1].introduces.add(symbol_of(base))
+        self.levels = inside
+        return extent - fixed + base
+
+    def _level_of(self, extent: Extent) -> int:
+        """Returns the outermost level in which the symbols of an extent are bound."""
+        needed = set(symbols(extent))
+        return max((k for k, level in enumerate(self.levels) if not needed.isdisjoint(level.introduces)), default=0)
 
     # --- lanes ------------------------------------------------------------------------------------------------------
 

@@ -6,10 +6,9 @@ Must not know: targets, kernel IR.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from segments import Verdict, yes
-from segments.lazy_dataclasses import dataclass
+from segments.lazy_dataclasses import dataclass, replace
 from tracefuse.ir.extents import Expression, Extent, Symbol, symbols
 from tracefuse.ir.fusion import Shape
 from tracefuse.schedule.memory_orders import LEAST_EXTENT, MOST_TILES

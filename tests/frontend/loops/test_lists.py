@@ -271,3 +271,37 @@ def test_a_list_or_a_dict_at_two_places_of_a_result_is_one_object() -> None:
         assert numbers == list(range(size))
         rows.append(3)
         assert len(once_more) == 3
+
+
+def fills_two_names(x: Any) -> Any:
+    out = []
+    other = out
+    for v in x:
+        out.append(v * 2)
+    return out, other, len(other), other[1]
+
+
+def fills_what_others_hold(x: Any) -> Any:
+    out, inner = [], []
+    holder = (out, [inner])
+    for v in x:
+        out.append(v * 2)
+        inner.append(-v)
+    return out, holder[0], holder, holder[1][0][1]
+
+
+def returned_twice(x: Any) -> Any:
+    out = []
+    for v in x:
+        out.append(v * 2)
+    return out, out, {"again": out, "sum": x.sum()}, tuple(out)
+
+
+@pytest.mark.parametrize("function", [fills_two_names, fills_what_others_hold, returned_twice])
+def test_a_list_that_a_loop_fills_is_one_object_under_all_its_names(function: Callable[[Any], Any]) -> None:
+    fused = fuse(function, target="reference")
+    for size in (20, 23, 31):
+        result, expected = fused(np.arange(float(size))), function(np.arange(float(size)))
+        np.testing.assert_equal(result, expected)
+        assert result[0] is result[1]
+    assert function is not returned_twice or fused.cache_info().traces == 1

@@ -12,7 +12,11 @@ import tracefuse
 from tracefuse import fuse
 
 jax = pytest.importorskip("jax")
-from tests.frontend.jax_programs import PROGRAMS, compare  # noqa: E402
+from tests.frontend import jax_programs, jax_science_programs  # noqa: E402
+from tests.frontend.jax_program_table import PROGRAMS, compare  # noqa: E402
+
+SUBJECTS = (jax_programs, jax_science_programs)
+"""The modules that put their programs into the table."""
 
 COMPILED = {"heat_equation", "root_by_newton", "custom_gradient", "causal_attention"}
 EVALUATED = {

@@ -9,9 +9,8 @@ Must not know: single ops, frontends.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 
-from segments.lazy_dataclasses import dataclass
+from segments.lazy_dataclasses import dataclass, replace
 from tracefuse import source
 from tracefuse.diagnostics.segment_nodes import SegmentNodes, nodes_of
 from tracefuse.ir.extents import evaluate

@@ -13,6 +13,7 @@ from typing import Any
 from tracefuse.errors import InternalError
 from tracefuse.frontend.tracer.captured.routes import CallRoots
 from tracefuse.frontend.tracer.values.later_texts import joined
+from tracefuse.frontend.tracer.values.listed_rows import ListedRows
 from tracefuse.frontend.tracer.values.result_leaves import (
     COMPUTED,
     WRITES,
@@ -99,6 +100,9 @@ class LeafValues:
         if base is functools.partial:
             function, *arguments = (self.of(leaf) for leaf in new.entries)
             return functools.partial(function, *arguments, **{name: self.of(leaf) for name, leaf in new.items})
+        if base is ListedRows:
+            (parts,) = new.arguments
+            return ListedRows(new.cls, parts, [self.of(leaf) for leaf in new.entries]).in_class()
         if base in (range, slice):
             return base(*[self.of(leaf) for leaf in new.entries])
         if base is tuple:
@@ -107,7 +111,7 @@ class LeafValues:
 
     def _fill(self, new: NewObject, value: Any) -> None:
         base: Any = new.base
-        if base in (functools.partial, range, slice):  # complete
+        if base in (functools.partial, range, slice, ListedRows):  # complete
             return
         if new.base is CellType and new.entries:
             value.cell_contents = self.of(new.entries[0])

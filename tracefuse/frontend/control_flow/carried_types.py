@@ -6,12 +6,11 @@ A Python number is weak, as in NumPy's promotion: it takes the type of the array
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from segments.lazy_dataclasses import dataclass
+from segments.lazy_dataclasses import dataclass, replace
 from tracefuse import pytrees, source
 from tracefuse.dtypes import DType, promote_numpy
 from tracefuse.errors import DtypeError, ShapeError, TraceError, shown
@@ -79,6 +78,31 @@ def join_types(recorder: Recorder, name: str, first: LeafType, second: LeafType,
             where=source.user_line(),
         )  # fmt: skip
     return replace(first, dtype=dtype, weak=None)
+
+
+def is_wide_of(strong: LeafType, weak: LeafType) -> bool:
+    """Whether a type has every number of Python of a kind: the largest type of that kind, or a larger kind."""
+    is_wide = strong.dtype.name in ("float64", "complex128", "int64")
+    is_number = strong.weak is None and weak.weak in ("int", "float", "complex") and not strong.shape
+    return is_number and is_wide and promote_numpy([strong.dtype], [weak.weak or ""]) is strong.dtype
+
+
+def can_begin_as(before: Any, own: LeafType, target: LeafType, is_branch: bool) -> bool:
+    """Whether a variable that is a number of Python before a loop can begin in the type that an iteration gives it.
+
+    The number is the same in both. before: the variable. own: its type before the loop. is_branch: whether it is a
+    branch, before which the number may be one that the call computes.
+    """
+    if own.weak is None:
+        return False
+    if is_branch and is_wide_of(target, own):
+        return True
+    if type(before) not in (int, float):
+        return target.dtype is own.dtype
+    if type(before) is int and target.dtype.name == "int64":
+        return abs(before) < 2**31
+    is_exact = type(before) is float or abs(before) <= 2**53
+    return before == 0 or (is_exact and target.dtype.name in ("float64", "complex128"))
 
 
 def converted(traced: Traced, target: LeafType) -> Traced:

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
-from segments.lazy_dataclasses import dataclass
-from tracefuse.dtypes import promote_numpy
-from tracefuse.frontend.control_flow.carried_types import LeafType
+from segments.lazy_dataclasses import dataclass, replace
 from tracefuse.frontend.control_flow.sub_recording import SubRecording
 from tracefuse.frontend.tracer.record.recorded_loops import LoopKey
 from tracefuse.frontend.tracer.values.traced import Traced
@@ -39,13 +36,6 @@ class IterationCondition:
     following: Callable[[dict[str, Any]], Any]
     limits: Sequence[Extent] = ()
     part_of: LoopKey | None = None
-
-
-def is_wide_of(strong: LeafType, weak: LeafType) -> bool:
-    """Whether a type has every number of Python of a kind: the largest type of that kind, or a larger kind."""
-    is_wide = strong.dtype.name in ("float64", "complex128", "int64")
-    is_number = strong.weak is None and weak.weak in ("int", "float", "complex") and not strong.shape
-    return is_number and is_wide and promote_numpy([strong.dtype], [weak.weak or ""]) is strong.dtype
 
 
 @contextmanager

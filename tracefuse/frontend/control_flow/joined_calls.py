@@ -12,6 +12,7 @@ from tracefuse.dtypes import dtype_of, float64
 from tracefuse.frontend.control_flow.carried_types import LeafType, as_leaf, converted, is_value, type_of
 from tracefuse.frontend.control_flow.joined_lists import (
     are_rows,
+    handed_out,
     have_entries,
     is_joined,
     is_plain,
@@ -47,6 +48,10 @@ _SEQUENCES = frozenset({
 """Functions of NumPy that read the entries of a list one by one, and those that do something else with an array."""
 
 
+_READERS = frozenset((len, sum, any, all, max, min, list, tuple, sorted, set, print, isinstance, type, str, repr))
+"""Functions of Python that keep no list that they get."""
+
+
 def call_with_lists(function: Callable[..., Any], arguments: list[Any], keywords: dict[str, Any]) -> Any:
     """Calls a function that has lists of the rewritten code among its arguments."""
     original = getattr(function, "__wrapped__", function)
@@ -57,6 +62,8 @@ def call_with_lists(function: Callable[..., Any], arguments: list[Any], keywords
     passed = [_argument(original, one, keywords) if is_joined(one) else one for one in arguments]
     if original in (list, tuple, sorted, set) and len(passed) == 1 and passed[0] is not arguments[0]:
         passed = [with_entries(one) for one in arguments]
+    if original not in _READERS and not _is_of_numpy(original):
+        passed = [handed_out(one) for one in passed]
     if any(one is not before for one, before in zip(passed, arguments, strict=True)) and original in _JOINING:
         return _JOINING[original](passed[0])
     return function(*passed, **keywords)
@@ -83,10 +90,13 @@ def _are_numbers(rows: Traced | None) -> bool:
     return not rows.value.dtype.is_floating or assume(traced_ops.apply("eq", rows, rows).all())
 
 
-def _argument(original: Any, value: list[Any], keywords: dict[str, Any]) -> Any:
+def _is_of_numpy(original: Any) -> bool:
     name = getattr(original, "__module__", None) or ""
-    is_of_numpy = isinstance(original, np.ufunc) or name.split(".")[0] == "numpy"
-    if is_of_numpy and original not in _SEQUENCES and not (original in _JOINING and keywords):
+    return isinstance(original, np.ufunc) or name.split(".")[0] == "numpy"
+
+
+def _argument(original: Any, value: list[Any], keywords: dict[str, Any]) -> Any:
+    if _is_of_numpy(original) and original not in _SEQUENCES and not (original in _JOINING and keywords):
         array = array_of(value)
         if array is not None and (original not in _JOINING or len(array.extents) > 1):
             return array

@@ -6,9 +6,9 @@ out.append((i, x[i]))        columns of i and of x[i], which loops carry and cou
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from segments.lazy_dataclasses import replace
 from tracefuse import pytrees
 from tracefuse.frontend.control_flow.joined_appends import JoinedAppends
 from tracefuse.frontend.control_flow.recorded_carries import CarriedVariable

@@ -55,6 +55,17 @@ def with_entries(value: Any) -> Any:
     return value
 
 
+def handed_out(value: Any) -> Any:
+    """Returns a list with its entries. It and those in it have them from now on: other code may read and keep it."""
+    recorder, waiting = current.get(), [value]
+    while waiting:
+        one = waiting.pop()
+        if is_joined(one) and recorder is not None:
+            waiting += with_entries(one)
+            del recorder.loops.lists[id(one)]
+    return value
+
+
 def are_rows(entry: Any) -> bool:
     """Whether something stands for entries, as many as it has rows."""
     return isinstance(entry, JoinedRows) or (

@@ -31,8 +31,13 @@ from tracefuse.frontend.tracer.values.symbolic_size import extent_of, wrap
 
 
 def as_result(value: Any, cls: type = list) -> Any:
-    """Returns a list for the result of the call: with arrays of rows, if it holds them in the place of its entries."""
+    """Returns a list for the result of the call: with arrays of rows, if it holds them in the place of its entries.
+
+    A list at several places of the result is one object.
+    """
     recorder = current.get()
+    if recorder is not None and cls is list and id(value) in recorder.loops.returned:
+        return recorder.loops.returned[id(value)]
     is_inside = recorder is not None and recorder.body is not None
     if is_inside or not is_joined(value) or not any(map(are_rows, value)):
         return _in_class(with_entries(value), cls)
@@ -50,7 +55,10 @@ def as_result(value: Any, cls: type = list) -> Any:
             values.append(one)
         else:
             return _in_class(with_entries(value), cls)
-    return ListedRows(cls, parts, values)
+    result = ListedRows(cls, parts, values)
+    if cls is list:
+        recorder.loops.returned[id(value)] = result  # type: ignore[union-attr]
+    return result
 
 
 def _in_class(entries: Any, cls: type) -> Any:

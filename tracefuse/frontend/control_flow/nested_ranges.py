@@ -9,12 +9,12 @@ import functools
 import itertools
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from types import FrameType, MappingProxyType
 from typing import Any
 
 import numpy as np
 
+from segments.lazy_dataclasses import replace
 from tracefuse.frontend.control_flow.iterated_entries import entries_of
 from tracefuse.frontend.control_flow.recorded_iteration import RecordedIteration
 from tracefuse.frontend.control_flow.recorded_ranges import LoopRange, Unrolling, loop_of, recorded_code

@@ -97,11 +97,12 @@ class CarriedArray:
 class CarriedVariable:
     """A variable that the body rebinds and reads: its value before the loop, and its value in an iteration.
 
+    type: in which the loop carries it. own: its type before the loop, where it is a number that begins in another.
     is_shared: whether another variable may hold the same array after an iteration.
     """
 
-    def __init__(self, name: str, before: Any, initial: Traced, leaf: LeafType) -> None:
-        self.name, self.before, self.initial, self.type = name, before, initial, leaf
+    def __init__(self, name: str, before: Any, initial: Traced, leaf: LeafType, own: LeafType | None = None) -> None:
+        self.name, self.before, self.initial, self.type, self.own = name, before, initial, leaf, own or leaf
         self.inside: Any = None
         self.is_shared = self.is_writable = False
 

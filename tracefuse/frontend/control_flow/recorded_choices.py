@@ -99,8 +99,8 @@ class ControlFlowTwin:
         return joined_lists.listed(array)
 
     def entries(self, value: Any) -> Any:
-        """Returns what the user's code reads in the place of such a list."""
-        return joined_lists.with_entries(value)
+        """Returns what the user's code reads in the place of such a list, and may keep under another name."""
+        return joined_lists.handed_out(value)
 
     def iterated(self, value: Any) -> Any:
         """Returns what a loop over such a list iterates over."""

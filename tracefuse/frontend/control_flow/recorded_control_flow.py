@@ -7,10 +7,9 @@ the body is then recorded once more with that type. A carried value that no step
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
-from segments.lazy_dataclasses import dataclass
+from segments.lazy_dataclasses import dataclass, replace
 from tracefuse import pytrees, source
 from tracefuse.dtypes import bool_, int64
 from tracefuse.errors import ShapeError, TraceError, shown

@@ -8,10 +8,10 @@ carried by the loop. Whatever else an iteration changes raises NotInEveryIterati
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from types import FrameType
 from typing import Any, ClassVar
 
+from segments.lazy_dataclasses import replace
 from tracefuse import source
 from tracefuse.dtypes import int64
 from tracefuse.frontend.control_flow.carried_kinds import CarriedKinds
@@ -43,7 +43,7 @@ from tracefuse.frontend.control_flow.recorded_carries import (
     truth_variable,
     value_of_type,
 )
-from tracefuse.frontend.control_flow.retyped_variables import require_type
+from tracefuse.frontend.control_flow.retyped_variables import carried_variable, decided_type, require_type
 from tracefuse.frontend.control_flow.rotated_arrays import RotatedArrays
 from tracefuse.frontend.control_flow.shared_arrays import SHARED, check_value, keep_apart, shared_names
 from tracefuse.frontend.control_flow.sub_recording import operands_of, record_op
@@ -156,8 +156,7 @@ class RecordedIteration:
             initial = as_leaf(self.recorder, value)
             if isinstance(value, Traced) and initial.number == value.number and is_array(value):
                 initial = self.recorder.traced_type(self.recorder, initial.number)
-            leaf = self.recorder.loops.decisions.types.get((self.place, name), type_of(initial))
-            result.append(CarriedVariable(name, value, converted(initial, leaf), leaf))
+            result.append(carried_variable(self, name, value, initial))
         return result
 
     def _counts(self, name: str, value: Any) -> bool:
@@ -287,12 +286,12 @@ class RecordedIteration:
         if not self.is_branch and name.isidentifier():
             raise NotInEveryIteration(f"{name} is bound in an iteration, and the loop may have none")
         check_value(self, name, value)
-        leaf = type_of(as_leaf(recorder, value))
-        leaf = recorder.loops.decisions.types.get((self.place, name), leaf)
+        own = type_of(as_leaf(recorder, value))
+        leaf = decided_type(self, name, own)
         self._check_shapes([leaf])
         with outside_of(self.body):
             zero = converted(as_leaf(recorder, recorder.movement("full", [0], shape=leaf.shape)), leaf)
-        one = CarriedVariable(name, UNBOUND, zero, leaf)
+        one = CarriedVariable(name, UNBOUND, zero, leaf, own)
         one.enter(self.body)
         self.undefined.add(name)
         return one

@@ -1,23 +1,46 @@
 """Variables that have another type after an iteration than before it.
 
 A number that begins as a Python number takes the type that an iteration gives it: the trace begins again with that type
-as the variable's. Whatever else changes its type raises NotInEveryIteration, so that the loop is unrolled.
+as the variable's. Whatever else changes its type raises NotInEveryIteration, so that the loop is unrolled. A loop in an
+unrolled loop is entered several times, with other numbers.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tracefuse.dtypes import bool_, int64
-from tracefuse.frontend.control_flow.carried_types import LeafType, have_equal_extents
-from tracefuse.frontend.control_flow.iteration_conditions import is_wide_of
+from segments.lazy_dataclasses import replace
+from tracefuse.dtypes import bool_
+from tracefuse.frontend.control_flow.carried_types import (
+    LeafType,
+    can_begin_as,
+    converted,
+    have_equal_extents,
+    is_wide_of,
+    type_of,
+)
 from tracefuse.frontend.control_flow.recorded_carries import CarriedVariable, LoopBody
 from tracefuse.frontend.tracer.record.captured_inputs import AnotherAttempt
 from tracefuse.frontend.tracer.record.loop_counters import NotInEveryIteration
+from tracefuse.frontend.tracer.values.traced import Traced
 
 if TYPE_CHECKING:
     from tracefuse.frontend.control_flow.recorded_iteration import RecordedIteration
+
+
+def carried_variable(iteration: RecordedIteration, name: str, before: Any, initial: Traced) -> CarriedVariable:
+    """Returns a variable, in the type that an earlier attempt showed if its number can begin in that type."""
+    own = type_of(initial)
+    leaf = decided_type(iteration, name, own)
+    leaf = leaf if can_begin_as(before, own, leaf, iteration.is_branch) else own
+    return CarriedVariable(name, before, converted(initial, leaf), leaf, own)
+
+
+def decided_type(iteration: RecordedIteration, name: str, own: LeafType) -> LeafType:
+    """Returns the type that iterations give a variable, as an earlier attempt showed; else its type before the loop."""
+    types = iteration.recorder.loops.decisions.types
+    result: LeafType = types.get((iteration.place, name, own.dtype, own.weak), own)
+    return result
 
 
 def require_type(iteration: RecordedIteration, variable: CarriedVariable, after: LeafType) -> None:
@@ -38,19 +61,9 @@ def require_type(iteration: RecordedIteration, variable: CarriedVariable, after:
         outside = outside.outside
     if iteration.is_branch and is_wide_of(variable.type, after):
         return
-    known = iteration.recorder.loops.decisions.types
-    is_decided = (iteration.place, variable.name) in known
-    if is_decided or variable.type.weak is None or not _may_become(iteration, variable, after):
+    types, own = iteration.recorder.loops.decisions.types, variable.own
+    key = (iteration.place, variable.name, own.dtype, own.weak)
+    if key in types or not can_begin_as(variable.before, own, after, iteration.is_branch):
         raise NotInEveryIteration(f"{variable.name} gets another type")
-    known[iteration.place, variable.name] = after
+    types[key] = after
     raise AnotherAttempt
-
-
-def _may_become(iteration: RecordedIteration, variable: CarriedVariable, after: LeafType) -> bool:
-    """Whether the number that a variable holds before the loop has the same value in the type of an iteration."""
-    before = variable.before
-    if type(before) in (int, float) and (before == 0 or after.dtype.name in ("float64", "complex128")):
-        return True
-    if type(before) is int and abs(before) < 2**31 and after.dtype is int64:
-        return True
-    return iteration.is_branch and is_wide_of(after, variable.type)

@@ -80,7 +80,9 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple[
     """Returns (fun(*primals), pull_back): pull_back(cotangent) returns a cotangent for each primal, as a tuple.
 
     The cotangent has the structure, shapes and dtypes of the result. has_aux: `fun` returns (result, aux), and aux
-    comes third. In a trace the function is recorded once; outside of one pull_back computes it again.
+    comes third. In a trace the function is recorded once; outside of one pull_back computes it again. pull_back raises
+    TraceError for a cotangent of another structure and ShapeError for one of other shapes; an op without a derivative
+    rule raises UnsupportedError, with the line.
     """
     if holds_jax_tracer(primals, {}):
         return _jax().vjp(_overlay(current.get(), fun), *primals, has_aux=has_aux)  # type: ignore[no-any-return]
@@ -99,7 +101,9 @@ def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]
     """Returns (fun(*primals), tangent): the derivative of `fun` along `tangents`, in forward mode.
 
     primals, tangents: tuples or lists of equal structure, shapes and dtypes. The tangent has the structure of the
-    result. has_aux: `fun` returns (result, aux), and aux comes third.
+    result. has_aux: `fun` returns (result, aux), and aux comes third. Raises TraceError for another number of tangents
+    than of primals, ShapeError for tangents of other shapes, and UnsupportedError, with the line, for an op without a
+    derivative rule.
     """
     if len(primals) != len(tangents):
         raise TraceError(

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
+from segments.lazy_dataclasses import replace
 from tracefuse.frontend.derivatives.applications import RecordedApplication
 from tracefuse.ir.fusion import Fusion, Node, Shape, SubFusion, Type, Value
 from tracefuse.ops.roles import COPY

@@ -6,9 +6,9 @@ are. What Python and NumPy compute differently is not recorded.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
+from segments.lazy_dataclasses import replace
 from tracefuse.dtypes import NUMPY_TYPES, complex128, float64, int64
 from tracefuse.frontend.python_numbers.number_arithmetic import (
     LARGEST_EXACT,

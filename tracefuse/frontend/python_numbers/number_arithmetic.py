@@ -16,6 +16,7 @@ import numpy as np
 from tracefuse import dtypes, source
 from tracefuse.frontend.python_numbers.number_questions import assume, real
 from tracefuse.frontend.tracer.array_ops import arithmetic
+from tracefuse.frontend.tracer.array_ops.number_where import is_mixed, with_numbers
 from tracefuse.frontend.tracer.array_ops.traced_ops import apply
 from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.values.traced import Traced
@@ -242,7 +243,14 @@ def inverted(a: Traced) -> Any:
 
 def to_float(value: Any) -> Any:
     """Returns a real traced value without axes as a float."""
-    return value if value.weak == "float" else number(apply("cast", value, dtype=dtypes.float64), "float")
+    return of_kind(value, "float", dtypes.float64)
+
+
+def of_kind(value: Traced, kind: str, dtype: dtypes.DType) -> Any:
+    """Returns a traced value without axes as a number of a kind that has all its numbers, in every iteration."""
+    if value.weak == kind:
+        return with_numbers(value, False, None) if is_mixed(value) else value
+    return number(apply("cast", value, dtype=dtype), kind)
 
 
 def size_to_float(size: SymbolicSize) -> Any:

@@ -153,7 +153,7 @@ def _complex(value: Any = _ABSENT, *more: Any, **keywords: Any) -> Any:
         return number_arithmetic.complex_of(value, *more)
     if more or keywords or not is_computed(value):
         return NotImplemented
-    return value if value.weak == "complex" else number(apply("cast", value, dtype=dtypes.complex128), "complex")
+    return number_arithmetic.of_kind(value, "complex", dtypes.complex128)
 
 
 def _with_numbers(kind: type, *arguments: Any, **keywords: Any) -> Any:

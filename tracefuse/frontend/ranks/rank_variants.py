@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
+from segments.lazy_dataclasses import replace
 from tracefuse.caches import BoundedTable, Cache, register
 from tracefuse.compiler.executable import Executable
 from tracefuse.config import Options

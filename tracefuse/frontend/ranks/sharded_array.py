@@ -63,7 +63,8 @@ def make_mesh(axis_shapes: Sequence[int], axis_names: Sequence[str]) -> DeviceMe
     """Returns the mesh of ranks 0, 1, ... in row-major order, and connects its ranks.
 
     axis_shapes: the number of ranks along each axis. axis_names: the name of each axis. Every rank of the job calls it,
-    in the same order. Raises DeviceError if the job has fewer ranks.
+    in the same order. Raises FusionError for a shape that is not made of positive integers, and DeviceError if the job
+    has fewer ranks.
     """
     shape = tuple(axis_shapes)
     if not shape or any(isinstance(n, bool) or not isinstance(n, int) or n < 1 for n in shape):
@@ -91,7 +92,8 @@ def from_local(part: Any, sharding: Sharding, global_shape: Sequence[int]) -> Sh
 def unshard(x: Any) -> Any:
     """Returns the whole array, on every rank; every rank of the mesh calls it. An array that is not sharded is itself.
 
-    Parts are padded to equal extents for the exchange, which gathers along one mesh axis after the other.
+    Parts are padded to equal extents for the exchange, which gathers along one mesh axis after the other. Raises
+    CommunicationError if a rank does not take part.
     """
     if not isinstance(x, ShardedArray):
         return x
@@ -121,5 +123,9 @@ def _gathered(part: Any, group: RankGroup, axis: int) -> Any:
 
 
 def reshard(x: ShardedArray, sharding: Sharding) -> ShardedArray:
-    """Returns the same array with another distribution; every rank of both meshes calls it."""
+    """Returns the same array with another distribution; every rank of both meshes calls it.
+
+    The parts are gathered as by `unshard`, and each rank keeps its new part. Raises ShapeError if the array has fewer
+    axes than the sharding splits, and CommunicationError if a rank does not take part.
+    """
     return x if x.sharding == sharding else shard(unshard(x), sharding)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 import weakref
 from collections.abc import Sequence
-from dataclasses import replace
 
+from segments.lazy_dataclasses import replace
 from tracefuse.caches import CLEAR_CACHES, Cache, register
 from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.cache import disk_cache

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import ctypes
 import math
-from dataclasses import replace
 from typing import Any, NamedTuple
 
+from segments.lazy_dataclasses import replace
 from tracefuse import dtypes
 from tracefuse.kernel import kernel_ir as ir
 

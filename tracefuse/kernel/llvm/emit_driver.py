@@ -15,8 +15,9 @@ from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.llvm import emit_calls
 from tracefuse.kernel.llvm.emit_llvm import body_text, module_text, scratch_of
 from tracefuse.kernel.llvm.entry_functions import load_parameter, store_parameter
+from tracefuse.kernel.llvm.loop_metadata import Metadata
 from tracefuse.kernel.llvm.shared_functions import DECLARATIONS, INTERRUPTED, KEEP_LOCK_BELOW, SERIAL_BELOW
-from tracefuse.kernel.llvm.statements import Emitter, Metadata
+from tracefuse.kernel.llvm.statements import Emitter
 from tracefuse.kernel.llvm.text_builder import LlvmValue, Processor, host_processor
 from tracefuse.kernel.loop_driver import (
     FAILED,

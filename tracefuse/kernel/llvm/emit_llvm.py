@@ -17,8 +17,9 @@ from tracefuse.kernel.llvm import entry_functions, float32_math
 from tracefuse.kernel.llvm.constant_tables import SYMBOL
 from tracefuse.kernel.llvm.half_conversions import TRUNCATE
 from tracefuse.kernel.llvm.launch_functions import LaunchFacts, facts_of
+from tracefuse.kernel.llvm.loop_metadata import Metadata
 from tracefuse.kernel.llvm.scalar_ops import register_type
-from tracefuse.kernel.llvm.statements import Emitter, Metadata, is_scratch
+from tracefuse.kernel.llvm.statements import Emitter, is_scratch
 from tracefuse.kernel.llvm.text_builder import LlvmValue, Processor, host_processor
 from tracefuse.kernel.llvm.tile_transpose import transpose_declaration
 

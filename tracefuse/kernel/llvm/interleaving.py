@@ -10,8 +10,8 @@ with rare paths (`kernel/llvm/rare_paths.py`) are long enough, and the branch of
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
+from segments.lazy_dataclasses import replace
 from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.llvm import float32_math
 

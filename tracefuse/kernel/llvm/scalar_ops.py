@@ -237,7 +237,15 @@ def _bool(name: str, arguments: list[LlvmValue]) -> LlvmValue | None:
 
 
 def extremum(name: str, a: LlvmValue, b: LlvmValue) -> LlvmValue:
-    """Return the minimum or maximum of two floats, NaN if either is; nsz: the order of -0.0 and 0.0 is unspecified."""
+    """Return the minimum or maximum of two floats, NaN if either is; the second of equal ones, as NumPy's on x86.
+
+    A choice by one comparison would lose the sign of a zero: LLVM moves casts of floats across such choices.
+    """
+    return a.compare("oeq", b).select(b, extremum_in_any_order(name, a, b))
+
+
+def extremum_in_any_order(name: str, a: LlvmValue, b: LlvmValue) -> LlvmValue:
+    """As `extremum`, either of zeros of both signs: a form whose reductions LLVM vectorizes."""
     return a.builder.intrinsic(name, a, b, flags="nsz ")
 
 

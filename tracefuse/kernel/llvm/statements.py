@@ -14,9 +14,10 @@ from tracefuse import dtypes
 from tracefuse.dtypes import DType
 from tracefuse.errors import InternalError
 from tracefuse.kernel import kernel_ir as ir
-from tracefuse.kernel.llvm import scalar_ops, streaming_stores
+from tracefuse.kernel.llvm import scalar_ops
 from tracefuse.kernel.llvm.hidden_invariants import HiddenInvariants, hide, is_invariant
 from tracefuse.kernel.llvm.interleaving import interleave_count, split_short
+from tracefuse.kernel.llvm.loop_metadata import Metadata
 from tracefuse.kernel.llvm.scalar_ops import memory_type, register_type
 from tracefuse.kernel.llvm.text_builder import Builder, LlvmValue, Processor
 from tracefuse.kernel.llvm.tile_transpose import transpose_symbol
@@ -36,32 +37,6 @@ class Mutable:
 
     pointer: str
     dtype: DType
-
-
-class Metadata:
-    """The numbered metadata of a module."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-        self.mark: str | None = None
-        self._count = 0
-
-    def add(self, text: str) -> str:
-        """Add a node and return its name, which replaces {self} in `text`."""
-        name = f"!{self._count}"
-        self._count += 1
-        self.lines.append(f"{name} = {text.format(self=name)}")
-        return name
-
-    def loop(self, *properties: str) -> str:
-        return self.add(f"distinct !{{{{{', '.join(('{self}', *properties))}}}}}")
-
-    def mark_streaming(self, group: str) -> str:
-        """Return an access group that marks a non-temporal store in a loop with access group `group`."""
-        if self.mark is None:
-            self.mark = self.add("distinct !{{}}")
-            self.lines.append(f"!{streaming_stores.MARK} = !{{{self.mark}}}")
-        return self.add(f"!{{{{{group}, {self.mark}}}}}")
 
 
 def is_scratch(buffer: ir.Buffer) -> bool:
@@ -253,6 +228,8 @@ class Emitter:
         dtype = s.variable.dtype
         if dtype.is_floating and not dtype.is_half and s.operation in _ACCUMULATE:
             return current.binary(_ACCUMULATE[s.operation], value, f"reassoc {self.flags}")
+        if dtype.is_floating and not dtype.is_half and s.operation in ("minimum", "maximum"):
+            return scalar_ops.extremum_in_any_order(s.operation, current, value)
         return scalar_ops.primitive(*(s.operation, [current, value], dtype, dtype), flags="", processor=self.processor)
 
     def _store(self, s: ir.Store) -> None:
@@ -317,16 +294,14 @@ class Emitter:
             self.statements(parts)
             return
         if s.kind == "vector":
-            group = self.metadata.add("distinct !{{}}")
-            metadata = self.metadata.loop(
-                *self._vector_properties(group, interleave_count(s, self.processor.vector_bits // 8))
-            )
+            group = self.metadata.access_group()
+            metadata = self.metadata.vector_loop(group, interleave_count(s, self.processor.vector_bits // 8))
             if step.text == "1" and stop.type == "i64" and self._is_plain_index(s.start):
                 self._vector_loop(s, start, stop, metadata, group)
                 return
         else:
             group = self.access_group or ""
-            metadata = self.metadata.loop('!{{!"llvm.loop.unroll.full"}}') if s.kind == "unroll" else ""
+            metadata = self.metadata.unrolled_loop() if s.kind == "unroll" else self.metadata.serial_loop()
         self.loop(s.variable, (start, stop, step), s.body, metadata, group)
 
     def _vector_loop(self, s: ir.For, start: LlvmValue, stop: LlvmValue, metadata: str, group: str) -> None:
@@ -341,15 +316,6 @@ class Emitter:
         self.loop(s.variable, (zero, trips, one), s.body, metadata, group, start)
         self.builder.lines[place:place] = self.invariants.lines
         self.invariants = outer
-
-    def _vector_properties(self, group: str, interleaved: int) -> tuple[str, ...]:
-        # Not `vectorize.enable`: it lets LLVM reorder unmarked sums, and warns on stderr if vectorization fails.
-        add = self.metadata.add
-        return (
-            add(f'!{{{{!"llvm.loop.interleave.count", i32 {interleaved}}}}}'),
-            add('!{{!"llvm.loop.unroll.disable"}}'),
-            add(f'!{{{{!"llvm.loop.parallel_accesses", {group}}}}}'),
-        )
 
     def loop(
         self, variable: ir.Variable, bounds: tuple[LlvmValue, LlvmValue, LlvmValue], body: tuple[ir.Statement, ...],

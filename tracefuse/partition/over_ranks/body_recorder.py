@@ -9,9 +9,9 @@ Must not know: single ops, devices.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Protocol, TypeAlias
 
+from segments.lazy_dataclasses import replace
 from tracefuse.ir.control_flow import ControlFlow, exchanges_data
 from tracefuse.ir.fusion import Fusion, Node, Operand, SubFusion
 from tracefuse.ops import roles

@@ -11,9 +11,9 @@ Must not know: single ops, devices.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import field, replace
+from dataclasses import field
 
-from segments.lazy_dataclasses import dataclass
+from segments.lazy_dataclasses import dataclass, replace
 from tracefuse.ir.control_flow import ControlFlow
 from tracefuse.ir.extents import Extent, evaluate, product
 from tracefuse.ir.fusion import Fusion, Node

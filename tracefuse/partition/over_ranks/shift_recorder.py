@@ -9,10 +9,9 @@ Must not know: single ops, devices.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
-from segments.lazy_dataclasses import dataclass
+from segments.lazy_dataclasses import dataclass, replace
 from tracefuse.dtypes import DType
 from tracefuse.ir.extents import Extent
 from tracefuse.ir.fusion import Fusion, Literal, Node, Operand

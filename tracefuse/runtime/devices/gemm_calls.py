@@ -12,10 +12,9 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TypeAlias
 
-from segments.lazy_dataclasses import dataclass
+from segments.lazy_dataclasses import dataclass, replace
 
 Axes: TypeAlias = list[tuple[int, ...]]
 """The extent of each axis, and its stride in elements in each array that has it."""

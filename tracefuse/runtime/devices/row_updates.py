@@ -4,7 +4,8 @@ The bits of a result depend on the operands alone, never on the order in which t
 atomic operations, which are exact in any order. Rows that are assigned are written once, by the last position that
 names them. Floating-point rows are sorted by position, stably, and each run of equal positions is reduced: a thread
 combines the rows of a chunk of the sorted positions in order, and the runs that cross the ends of chunks are reduced
-in the same way, chunk after chunk, until one chunk holds the rest.
+in the same way, chunk after chunk, until one chunk holds the rest. A few rows are combined without a sort: the thread
+of the first position that names a row combines all rows of that position in order.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ of memory and the first-level cache holds what they share."""
 
 BATCH = 4
 """The elements whose positions a thread loads before it combines the first of them."""
+
+MOST_FEW, MOST_COMPARED = 1024, 2**28
+"""Up to so many rows are few, if all their elements compare at most so many positions: that takes less than a sort."""
 
 SHARED_BYTES = 32 * 1024
 """Tables up to this size are combined in the shared memory of each block first."""
@@ -179,6 +183,35 @@ extern "C" __global__ void reduce_runs(
 }
 """
 
+_FEW_TEXT = (
+    _PLACE
+    + """
+typedef @T@ T;
+#define INFINITE ((T)__longlong_as_double(0x7ff0000000000000ll))
+__device__ T joined(T x, T y) { return @JOIN@; }
+
+extern "C" __global__ void combine_few(
+    T* result, const Index* index, const T* values, int count, Place rows, Place columns) {
+  __shared__ Place at[@MOST@];
+  for (int k = threadIdx.x; k < count; k += blockDim.x) at[k] = row_of(index, k, rows);
+  __syncthreads();
+  const Place e = (Place)blockIdx.x * blockDim.x + threadIdx.x;
+  if (e >= count * columns) return;
+  const int first = (int)(e / columns);
+  const Place column = e - first * columns, row = at[first];
+  bool is_later = false;
+  for (int k = 0; k < first; ++k) is_later |= at[k] == row;
+  if (is_later) return;
+  T run = values[e];
+  for (int k = first + 1; k < count; ++k) {
+    if (at[k] == row) run = joined(run, values[k * columns + column]);
+  }
+  T* element = result + row * columns + column;
+  *element = joined(*element, run);
+}
+"""
+)
+
 
 def _filled(text: str, **names: object) -> str:
     for name, value in names.items():
@@ -231,7 +264,7 @@ def _row_update(combine: str, dtype: np.dtype[Any]) -> RowUpdate | None:
     if dtype.kind in "iu" and combine in _ATOMICS:
         return lambda x, index, values: _combined_integers(x, index, values, combine)
     is_supported = dtype.name in _FLOATS and combine in _JOINS and (dtype.kind == "f" or combine == "add")
-    return (lambda x, index, values: _reduced_runs(x, index, values, combine)) if is_supported else None
+    return (lambda x, index, values: _combined_floats(x, index, values, combine)) if is_supported else None
 
 
 _INDICES = {"int32": "int", "int64": "long long"}
@@ -304,24 +337,42 @@ def key_type(rows: int) -> np.dtype[Any]:
 _KEYS = {"uint8": "unsigned char", "uint16": "unsigned short", "int32": "int", "int64": "long long"}
 
 
-def _reduced_runs(x: Any, index: Any, values: Any, combine: str) -> Any:
+def few_text(combine: str, dtype: np.dtype[Any], index: np.dtype[Any] = _INT64) -> str:
+    """Returns the kernel that combines a few floating-point rows. index: as of `assign_text`."""
+    join, _ = _JOINS[combine]
+    return _filled(_FEW_TEXT, T=_FLOATS[dtype.name], I=_INDICES[index.name], JOIN=join, MOST=MOST_FEW)
+
+
+def _combined_floats(x: Any, index: Any, values: Any, combine: str) -> Any:
+    """Combines floating-point rows: a few by comparing positions, others by sorting them."""
     result, count, values = x.copy(), len(index), _contiguous(values)
     if not count or not x.size:
         return result
-    key = key_type(len(x))
+    columns = values.size // count * (2 if x.dtype.kind == "c" else 1)
+    if count > MOST_FEW or count * count * columns > MOST_COMPARED:
+        return _reduced_runs(result, index, values, combine, columns)
+    kernel = _kernel("combine_few", few_text, combine, x.dtype, index.dtype)
+    sizes = (np.int32(count), np.int64(len(x)), np.int64(columns))
+    _launch(kernel, count * columns, result, _contiguous(index), values, *sizes)
+    return result
+
+
+def _reduced_runs(result: Any, index: Any, values: Any, combine: str, columns: int) -> Any:
+    """Combines rows with those of `result`, in runs of equal positions. columns: the real numbers of a row."""
+    count, dtype, key = len(index), result.dtype, key_type(len(result))
     keys = _empty(count, key)
     make_keys = _kernel("row_keys", keys_text, key, index.dtype)
-    _launch(make_keys, count, keys, _contiguous(index), np.int64(count), np.int64(len(x)))
+    _launch(make_keys, count, keys, _contiguous(index), np.int64(count), np.int64(len(result)))
     order: Any = np.argsort(keys, kind="stable")
-    keys, columns = keys[order], values.size // count * (2 if x.dtype.kind == "c" else 1)
-    chunk, real = SHORT_CHUNK if columns < FEW_COLUMNS else CHUNK, np.zeros((), x.dtype).real.dtype
+    keys = keys[order]
+    chunk, real = SHORT_CHUNK if columns < FEW_COLUMNS else CHUNK, np.zeros((), dtype).real.dtype
     while True:
         chunks = -(-count // chunk)
         last = chunks == 1
         next_keys: Any = 0 if last else _empty(2 * chunks, key)
         following: Any = 0 if last else _empty((2 * chunks, columns), real)
         _launch(
-            _kernel("reduce_runs", runs_text, combine, x.dtype, key, chunk), chunks * columns, result, keys, order,
+            _kernel("reduce_runs", runs_text, combine, dtype, key, chunk), chunks * columns, result, keys, order,
             values, next_keys, following, np.int64(count), np.int64(columns), np.int64(chunks),
         )  # fmt: skip
         if last:

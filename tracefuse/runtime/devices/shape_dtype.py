@@ -52,6 +52,7 @@ class ShapeDtype:
 
     @property
     def ndim(self) -> int:
+        """The number of axes."""
         return len(self.shape)
 
     @property

@@ -7,10 +7,9 @@ what a plan depends on: the layout of the buffer, and the arguments that it shar
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
-from segments.lazy_dataclasses import dataclass
+from segments.lazy_dataclasses import dataclass, replace
 from tracefuse.dynamic.layouts import Strided, broadcast_axis, is_nested, stride_name, strided
 from tracefuse.errors import DtypeError, FusionError, ReadOnlyError, ShapeError, UnsupportedError
 from tracefuse.ir.extents import Extent, evaluate

@@ -8,6 +8,7 @@ Must not know: plans.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tracefuse.dtypes import DType
@@ -55,6 +56,10 @@ class CallText:
         """Returns an expression for `ArrayDevice.is_wide` of the array `name`."""
         return f"is_wide({name})"
 
+    def all_wide_text(self, arrays: Sequence[tuple[str, str]]) -> str:
+        """Returns an expression for `ArrayDevice.is_wide` of arrays, given as (name, address) of `wide_text`."""
+        return " and ".join(self.wide_text(name, address) for name, address in arrays)
+
     def writable_text(self, name: str) -> str | None:
         """Returns an expression for `ArrayDevice.is_writable` of the array `name`, or None if all arrays are."""
         return f"{name}.flags.writeable"
@@ -83,3 +88,13 @@ class CallText:
         name: the variable of the dtype.
         """
         return f"empty({shape}, {name})"
+
+    most_together: int = 1
+    """The most arrays that `several_text` makes."""
+
+    def several_text(self, asked: Sequence[tuple[str, DType, str, str]]) -> str | None:
+        """Returns an expression for new arrays that launches write together, None to make them one by one.
+
+        asked: the arguments of `empty_text` for each. The expression gives the arrays, then their addresses.
+        """
+        return None

@@ -10,10 +10,10 @@ Must not know: LLVM.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 
 from segments import Verdict, yes
+from segments.lazy_dataclasses import replace
 from tracefuse.ir.extents import ceildiv
 from tracefuse.schedule.column_runs import ColumnRuns, column_runs
 from tracefuse.schedule.cost import Work

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from functools import cached_property
 
 from segments import Verdict, yes
-from segments.lazy_dataclasses import dataclass
+from segments.lazy_dataclasses import dataclass, replace
 from tracefuse.ir.extents import Extent, floordiv, minimum, product, substitute, symbol, symbols
 from tracefuse.ir.fusion import Node, Shape
 from tracefuse.kernel.kernel_ir import Allocate, Buffer, Load, Store

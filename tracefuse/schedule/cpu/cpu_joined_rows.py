@@ -10,10 +10,9 @@ Must not know: LLVM.
 from __future__ import annotations
 
 import contextlib
-from dataclasses import replace
 
 from segments import Verdict, yes
-from segments.lazy_dataclasses import dataclass
+from segments.lazy_dataclasses import dataclass, replace
 from tracefuse.ir.extents import Extent, ceildiv, minimum, product, substitute, symbol
 from tracefuse.ir.row_major import delinearize, linearize
 from tracefuse.kernel.kernel_ir import Allocate, Buffer, Load, Store

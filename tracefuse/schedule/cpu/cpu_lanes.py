@@ -16,10 +16,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import TypeAlias
 
-from segments.lazy_dataclasses import dataclass
+from segments.lazy_dataclasses import dataclass, replace
 from tracefuse.dtypes import bool_
 from tracefuse.ir.extents import Extent, floordiv, minimum, substitute, symbol, symbols
 from tracefuse.kernel.kernel_ir import Allocate, Buffer, Load, Store, call

@@ -10,10 +10,10 @@ Must not know: LLVM.
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import replace
 from typing import TypeAlias
 
 from segments import Verdict, yes
+from segments.lazy_dataclasses import replace
 from tracefuse.dtypes import DType, int64, uint64
 from tracefuse.ir.extents import Extent, ceildiv, minimum, product, substitute, symbol
 from tracefuse.ir.fusion import Node

@@ -13,10 +13,10 @@ Must not know: LLVM.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 
 from segments import Verdict
+from segments.lazy_dataclasses import replace
 from tracefuse.ir.extents import Extent, ceildiv, minimum, product, substitute, symbol
 from tracefuse.ir.row_major import delinearize
 from tracefuse.kernel.kernel_ir import Allocate, Buffer, Load, Store, Transpose

@@ -59,6 +59,9 @@ ROOMY_FEATURES = 96
 and where their odd number covers a short sequence with fewer places without a key. (H200)"""
 SHORT_KEYS = {False: 96, True: 480}
 """The most keys of a short sequence, with up to ROOMY_FEATURES and with more."""
+WHOLE = (80, 96)
+"""The tiles that hold all queries, or all keys, of a sequence of more than 64: a warp takes 16 queries there. (H200)"""
+MOST_WHOLE_FEATURES = 128
 MOST_KEPT_FEATURES = 64
 """The most features of queries that stay in registers; with more, they are loaded again for each tile of keys, and so
 are queries in float32."""
@@ -101,6 +104,11 @@ def _accepts(problem: GpuProblem) -> Verdict:
     is_half = problem.fusion.values[match.query.number].dtype.is_half
     small = most > WIDE_FEATURES
     few = problem.sizes.at_most(queries, WARPS * MATRIX, "few queries take small tiles")
+    if is_half and not few and most <= MOST_WHOLE_FEATURES:
+        whole = [_whole(problem, extent) for extent in (queries, keys)]
+        if all(whole):
+            warps, of_tile = whole[0] // MATRIX, whole[1]
+            return yes(AttentionTiles(features[match.query], features[match.value], warps, 1, of_tile, True, fixed))
     is_crowded = most > ROOMY_FEATURES and _reads_masks(problem, match)
     if not is_half:
         of_tile = FLOAT32_KEYS[most > ROOMY_FEATURES]
@@ -119,6 +127,14 @@ def _reads_masks(problem: GpuProblem, match: Attention) -> bool:
     """Whether the attention reads other arrays than queries, keys and values."""
     factors = {factor.number for factor in (match.query, match.key, match.value)}
     return not factors.issuperset(problem.fusion.tensor_inputs)
+
+
+def _whole(problem: GpuProblem, extent: Extent) -> int:
+    """Returns the queries or keys of a tile that holds them all, 0 if they are too many; guards their number."""
+    small = (WARPS * MATRIX, *WHOLE)
+    if not problem.sizes.at_most(extent, small[-1], "a short sequence"):
+        return 0
+    return next(tile for tile in small if problem.sizes.at_most(extent, tile, "a tile has the whole sequence"))
 
 
 def _fills_small_tiles(problem: GpuProblem, keys: Extent, features: int) -> bool:

@@ -1,7 +1,7 @@
 """What the kernels of attention share: their tiles, the indices of a block and its threads, and reads and writes.
 
 A block computes a tile of rows of the scores (or, for the gradients of keys and values, of their columns) for one
-element of the stack, with up to 4 warps.
+element of the stack, with 4 warps, fewer if it has few rows, and up to 6 if a block has all of them.
 
 Must not know: CUDA C++.
 """
@@ -49,7 +49,9 @@ from tracefuse.schedule.nest import Loop
 from tracefuse.schedule.refusal_codes import ScheduleRefusal
 
 WARPS = 4
-"""The warps of a block, at most."""
+"""The warps of a block, for many rows."""
+RESIDENT_THREADS = 512
+"""Threads of a multiprocessor to aim for where a block has all rows: some of them wait for memory. (H200)"""
 MOST_FEATURES = 256
 
 
@@ -127,6 +129,11 @@ class AttentionFrame:
         return WARPS
 
     @property
+    def resident(self) -> int:
+        """The blocks of a multiprocessor, at least."""
+        return 2 * WARPS // self.warps if self.warps <= WARPS else RESIDENT_THREADS // self.threads
+
+    @property
     def threads(self) -> int:
         return self.warps * WARP
 
@@ -161,7 +168,7 @@ class AttentionFrame:
         launch = make_launch(
             self.body, f"{self.problem.name}_{name}", "cuda", [(self.block, blocks)],
             contract=self.problem.contract, threads=self.threads, thread=variable,
-            blocks_per_multiprocessor=2 * WARPS // self.warps,
+            blocks_per_multiprocessor=self.resident,
         )  # fmt: skip
         return Lowered("", (launch,), tuple(self.problem.sizes.guards), (), {symbol_of(blocks): count})
 

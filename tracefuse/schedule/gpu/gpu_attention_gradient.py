@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import field, replace
+from dataclasses import field
 
 from segments import Verdict, yes
-from segments.lazy_dataclasses import dataclass
+from segments.lazy_dataclasses import dataclass, replace
 from tracefuse.dtypes import bool_, float32
 from tracefuse.ir.extents import Extent, Symbol, ceildiv, maximum, minimum, product, symbol
 from tracefuse.ir.fusion import Fusion

@@ -12,9 +12,9 @@ Must not know: CUDA C++.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from segments import Verdict, yes
+from segments.lazy_dataclasses import replace
 from tracefuse.ir.extents import Extent, Symbol, ceildiv, maximum, product, substitute, symbol, symbol_of
 from tracefuse.kernel.kernel_ir import Allocate, Barrier, Buffer, Expression, Store
 from tracefuse.schedule.body import Body
@@ -103,7 +103,11 @@ def _lower(problem: GpuProblem, decision: None) -> Lowered:
         and sizes.at_most(count, FEW_TILES * setting.chip.multiprocessors, "too few columns to fill the GPU")
     )
     if not split:
-        return problem.finish([_single(region, setting, tile, tiles)], (), derived)
+        # A tile of a thread alone serves columns without rows as well.
+        is_short = not tile.is_row or not sizes.at_most(rows, 0, "no rows to load")
+        if is_short and setting.lanes > 1:
+            is_short = sizes.at_most(rows, UNROLL * tile.down, "a thread has no whole turn")
+        return problem.finish([_single(region, setting, tile, tiles, is_short)], (), derived)
     return _split(problem, region, tile, tiles, blocks, derived)
 
 
@@ -179,7 +183,7 @@ def combine_rows(
         combine_shared(body, accumulator, buffers, rows, lambda place: place * across + column)
 
 
-def _single(region: Region, setting: Setting, tile: Tile, tiles: Extent) -> LaunchSpec:
+def _single(region: Region, setting: Setting, tile: Tile, tiles: Extent, is_short: bool) -> LaunchSpec:
     body = new_body(region, setting)
     block = open_block(body, tiles)
     thread, variable = open_threads(body, tile.threads)
@@ -187,7 +191,7 @@ def _single(region: Region, setting: Setting, tile: Tile, tiles: Extent) -> Laun
     positions = Positions(region.nest.reduced, 1)
     values = column_positions(region, body.lanes).values(body.lane)
     part = region.placed(values)
-    walk: Walk = Strides(0, positions.total, columns.down, tile.down, UNROLL)
+    walk: Walk = Strides(0, positions.total, columns.down, tile.down, UNROLL, short=is_short)
     if tile.terms is not None:
         walk = FewSteps(symbol("step", extent=tile.terms), tile.terms, positions.total)
     cached = None

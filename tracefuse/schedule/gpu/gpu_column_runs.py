@@ -10,9 +10,8 @@ Must not know: CUDA C++.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from segments import Verdict, yes
+from segments.lazy_dataclasses import replace
 from tracefuse.ir.extents import Extent, ceildiv, maximum, minimum, product, symbol, symbol_of
 from tracefuse.schedule.column_runs import ColumnRuns, column_runs
 from tracefuse.schedule.gpu.gpu_column import ROUNDS, column_launch, combine_chunks, rows_at_a_time, stored_shifted

@@ -5,9 +5,7 @@ Must not know: CUDA C++.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from segments.lazy_dataclasses import dataclass
+from segments.lazy_dataclasses import dataclass, replace
 from tracefuse.ir.extents import Extent, maximum, minimum, product, symbol
 from tracefuse.kernel.kernel_ir import Expression, call
 from tracefuse.schedule.body import Body
@@ -23,6 +21,9 @@ RESIDENT_THREADS = 1024
 
 FEW_ROWS = 16
 """One thread accumulates up to this many rows alone, without a combination through shared memory."""
+
+FEW_ROWS_OF_MANY, MANY_COLUMNS = 48, 1 << 18
+"""The same of more than MANY_COLUMNS single columns, which fill a GPU by themselves. (H200)"""
 
 MOST_TERMS = 8
 """The most rows that one thread loads all at once."""
@@ -111,7 +112,14 @@ def choose_tile(region: Region, sizes: Sizes, lanes: int) -> Tile:
         if sizes.at_most(rows, 0, "no rows to load") or not sizes.at_most(rows, MOST_TERMS, "a thread loads all rows"):
             return Tile(THREADS, 1)
         return Tile(THREADS, 1, terms=sizes.bucket(rows, MOST_TERMS, "the rows that a thread loads at once"))
-    tile = share_columns(column_positions(region, lanes).total, rows, sizes)
+    groups = column_positions(region, lanes).total
+    if (
+        lanes == 1 and not region.probe.cached
+        and sizes.at_most(rows, FEW_ROWS_OF_MANY, "a thread takes more rows alone")
+        and not sizes.at_most(groups, MANY_COLUMNS, "too few columns to fill the GPU by themselves")
+    ):  # fmt: skip
+        return Tile(THREADS, 1)
+    tile = share_columns(groups, rows, sizes)
     longest = tile.down * min(MOST_STEPS, max(1, MOST_WORDS // cached_words(region, lanes)))
     if not region.probe.cached or not sizes.at_most(rows, longest, "a column fits in the registers of a block"):
         return tile

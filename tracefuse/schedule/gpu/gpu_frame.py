@@ -316,7 +316,8 @@ class Strides:
     """Positions first + start, first + start + stride, ... below `stop`, `unroll` of them at a time.
 
     slot: an index for the position from `first` on. narrow: prefetches narrow loads too, which a compiler does not move
-    before the stores of earlier positions.
+    before the stores of earlier positions. short: there are so few positions that those after the last whole turn take
+    a good part of the time. Their loads come first, too, and those beyond the end read the last position.
     """
 
     first: Extent
@@ -326,6 +327,7 @@ class Strides:
     unroll: int
     slot: Extent | None = None
     narrow: bool = False
+    short: bool = False
 
     def each(
         self, body: Body, bind: Bind, emit: Emit, prefetched: Sequence[Key] = (), around: Around = no_scope
@@ -350,8 +352,14 @@ class Strides:
             with around():
                 parts(emit)
         release_prefetched(body, keys)
-        rest = symbol("rest", extent=self.stop)
         begin = self.first + full_turns * (self.stride * self.unroll) + self.start
+        if self.short:
+            begin = bind_position(body, "begin", begin, self.stop + self.stride)
+            count = self.unroll if self.stride != 1 else self.unroll - 1  # of a turn that not all threads complete
+            step = symbol("step", extent=count)
+            Steps(step, count, 0, self.stride, begin, self.stop).each(body, bind, emit, prefetched)
+            return
+        rest = symbol("rest", extent=self.stop)
         with body.loop(rest, self.stop, start=begin, step=self.stride):
             visit(rest, emit)
 

@@ -212,11 +212,24 @@ def _groups_of_thread(region: Region, lanes: int, wanted: int) -> int:
     moving = [(n, offset) for n, offset in read_offsets(region) if coefficient(offset, loops[-1].symbol) != 0]
     full = {n for n, offset in moving if all(coefficient(offset, k.symbol) != 0 for k in loops)}
     read = lanes * sum(region.fusion.values[n].dtype.itemsize for n in full)
-    bytes_per_group = lanes * sum(region.fusion.values[n].dtype.itemsize for n, _ in moving)
+    bytes_per_group = lanes * _bytes_held(region, lanes)
     count = 1
     while count < MOST_GROUPS and read * count < wanted and 2 * count * bytes_per_group <= HELD_BYTES:
         count *= 2
     return count
+
+
+def _bytes_held(region: Region, lanes: int) -> float:
+    """Returns the bytes that a thread loads for an element, along the innermost loop.
+
+    A single element that only some positions read is one of at least two, between which its coordinates choose.
+    """
+    total = 0.0
+    for key, (number, offset) in zip(region.probe.reads, read_offsets(region), strict=True):
+        if coefficient(offset, region.nest.loops[-1].symbol) != 0:
+            share = 1.0 if lanes > 1 or key in region.probe.unconditional else 0.5
+            total += share * region.fusion.values[number].dtype.itemsize
+    return total
 
 
 def _flat(

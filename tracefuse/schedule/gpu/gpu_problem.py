@@ -9,10 +9,10 @@ Must not know: CUDA C++.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from functools import cached_property
 
-from segments.lazy_dataclasses import dataclass
+from segments.lazy_dataclasses import dataclass, replace
 from tracefuse.dtypes import DType, int32, int64
 from tracefuse.ir.extents import Expression, Extent, Symbol, is_nonnegative, product, substitute, symbols
 from tracefuse.ir.fusion import Fusion, Node, Shape

@@ -9,9 +9,8 @@ Must not know: sizes, CUDA C++.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
-from segments.lazy_dataclasses import dataclass
+from segments.lazy_dataclasses import dataclass, replace
 from tracefuse.ir.extents import Extent, ceildiv, substitute, symbol
 from tracefuse.kernel.kernel_ir import Allocate, Barrier, Buffer, Copy, Load, StartCopy
 from tracefuse.kernel.scalar_code import convert

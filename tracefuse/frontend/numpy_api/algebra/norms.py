@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tracefuse import dtypes, source
-from tracefuse.errors import ScalarError, ShapeError
+from tracefuse.errors import MatrixError, ScalarError, ShapeError
 from tracefuse.frontend.numpy_api.algebra import products
 from tracefuse.frontend.numpy_api.library_calls.sampled_functions import record_library_call
 from tracefuse.frontend.numpy_api.library_calls.whole_array_calls import as_operand, call_whole, op_named
@@ -139,8 +139,11 @@ def matrix_power(a: Any, n: Any) -> Any:
     recorder = x.recorder
     if len(x.extents) < 2:
         message = f"{len(x.extents)}-dimensional array given. Array must be at least two-dimensional"
-        raise ShapeError(message, hint="give a matrix")
-    recorder.builder.require(x.extents[-2], "==", x.extents[-1], "matrix_power: {left} rows and {right} columns", "give square matrices")  # fmt: skip # noqa: E501
+        raise MatrixError(message, hint="give a matrix")
+    recorder.builder.require(
+        x.extents[-2], "==", x.extents[-1], "matrix_power: {left} rows and {right} columns", "give square matrices",
+        kind=MatrixError,
+    )  # fmt: skip
     if exponent == 0:
         places = traced_ops.iota(recorder, 0, 1, x.extents[-1], dtypes.int64)
         identity = traced_ops.astype(apply("eq", shaping.expand_dims(places, 1), places), x.value.dtype)
@@ -171,7 +174,7 @@ def lstsq(a: Any, b: Any, rcond: Any = None) -> Any:
     """Least squares. NumPy returns residuals only if there are more equations than unknowns."""
     matrix = as_operand(a)
     if len(matrix.extents) != 2:
-        raise ShapeError(f"{len(matrix.extents)}-dimensional array given. Array must be two-dimensional")
+        raise MatrixError(f"{len(matrix.extents)}-dimensional array given. Array must be two-dimensional")
     rows, columns = matrix.extents
     has_residuals = not matrix.recorder.decide(rows, "<=", columns, "whether np.linalg.lstsq has residuals")
     parameters = {"a": matrix, "b": b, "rcond": rcond, "residuals": has_residuals}
@@ -206,7 +209,7 @@ def multi_dot(arrays: Any, *, out: Any = None) -> Any:
     for position, part in enumerate(parts):
         if len(part.extents) != 2 and (len(part.extents) != 1 or position not in (0, len(parts) - 1)):
             message = f"{len(part.extents)}-dimensional array given. Array must be two-dimensional"
-            raise ShapeError(message, hint="give matrices; the first and the last may be vectors")
+            raise MatrixError(message, hint="give matrices; the first and the last may be vectors")
     if out is not None and 1 in (len(parts[0].extents), len(parts[-1].extents)):
         raise ShapeError(
             "np.linalg.multi_dot writes into out= products of matrices alone, not of a vector",

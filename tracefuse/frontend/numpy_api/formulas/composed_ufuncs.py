@@ -20,6 +20,7 @@ from tracefuse.frontend.numpy_api.formulas import exponents
 from tracefuse.frontend.tracer.array_ops import arithmetic, shaping, traced_ops
 from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_traced, missing, recorder_of
 from tracefuse.frontend.tracer.values.operands import check_range
+from tracefuse.frontend.tracer.values.symbolic_size import rank_of
 from tracefuse.frontend.tracer.values.ufunc_loops import loop_types
 from tracefuse.ops import REGISTRY
 
@@ -100,7 +101,7 @@ def _isinf(x: Any) -> Any:
     return apply("logical_not", apply("logical_or", apply("isfinite", x), apply("isnan", x)))
 
 
-def _extreme(name: str) -> Callable[[Any, Any], Any]:
+def extreme(name: str) -> Callable[[Any, Any], Any]:
     """The larger or smaller of two operands: of zeros of both signs the second, of halves the first."""
 
     def call(a: Any, b: Any) -> Any:
@@ -110,9 +111,17 @@ def _extreme(name: str) -> Callable[[Any, Any], Any]:
     return call
 
 
+def clip_between(x: Any, low: Any, high: Any) -> Any:
+    """np.clip with two bounds: of zeros of both signs the element, of single bounds or halves, else the bound."""
+    larger = apply("maximum", x, low)
+    if larger.value.dtype.is_half or not (rank_of(low) or rank_of(high)):
+        return apply("minimum", high, apply("maximum", low, x))
+    return apply("minimum", larger, high)
+
+
 def _fmax(name: str) -> Callable[[Any, Any], Any]:
     def call(a: Any, b: Any) -> Any:
-        chosen = _extreme(name)(a, b)
+        chosen = extreme(name)(a, b)
         if chosen.value.dtype.kind not in ("float", "complex"):
             return chosen
         return apply("where", apply("isnan", b), a, apply("where", apply("isnan", a), b, chosen))
@@ -255,10 +264,10 @@ COMPOSED: dict[np.ufunc, Callable[..., Any]] = {
     np.matmul: arithmetic.matmul, np.logical_xor: _logical_xor, np.conjugate: arithmetic.conjugate,
     np.degrees: _degrees(180, np.pi), np.rad2deg: _degrees(180, np.pi), np.radians: _degrees(np.pi, 180),
     np.deg2rad: _degrees(np.pi, 180), np.isinf: _isinf, np.fmax: _fmax("maximum"), np.fmin: _fmax("minimum"),
-    np.maximum: _extreme("maximum"), np.minimum: _extreme("minimum"),
+    np.maximum: extreme("maximum"), np.minimum: extreme("minimum"),
     np.hypot: _hypot, np.heaviside: _heaviside, np.logaddexp: _logaddexp, np.logaddexp2: _logaddexp2,
     np.lcm: _lcm, np.divmod: _divmod, np.modf: _modf, np.spacing: _spacing,
-    CLIP: lambda x, low, high: apply("minimum", apply("maximum", x, low), high),
+    CLIP: clip_between,
     np.frexp: lambda x: exponents.frexp(*cast_to_loop(np.frexp, x)),
     np.ldexp: lambda x, n: exponents.ldexp(*cast_to_loop(np.ldexp, x, n)),
 }  # fmt: skip

@@ -286,7 +286,7 @@ def qr(a: Any, mode: str = "reduced") -> Any:
 @FUNCTIONS.implements(np.linalg.pinv)
 def pinv(a: Any, *arguments: Any, **keywords: Any) -> Any:
     x = as_operand(a)
-    if len(x.extents) > 1 and x.recorder.decide(product(x.extents), "==", 0, "whether a matrix has elements"):
+    if len(x.extents) > 1 and x.recorder.decide(product(x.extents[-2:]), "==", 0, "whether a matrix has elements"):
         shape = (*x.extents[:-2], x.extents[-1], x.extents[-2])
         return x.recorder.movement("full", [0], shape=shape, dtype=x.value.dtype)  # in its own type, as NumPy's
     return _pinv(x, *arguments, **keywords)

@@ -11,7 +11,7 @@ import numpy as np
 from tracefuse import source
 from tracefuse.dtypes import dtype_of
 from tracefuse.errors import DtypeError, IntegerRangeError, ScalarError
-from tracefuse.frontend.numpy_api.formulas.composed_ufuncs import CLIP
+from tracefuse.frontend.numpy_api.formulas.composed_ufuncs import CLIP, clip_between, extreme
 from tracefuse.frontend.numpy_api.library_calls.whole_array_calls import as_strong
 from tracefuse.frontend.numpy_api.registration.array_memory import into_broadcast
 from tracefuse.frontend.numpy_api.registration.registry import Functions, functions
@@ -58,11 +58,11 @@ def clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min: 
         loop = loop_types(CLIP, [(r.dtype, r.weak) for r in resolved])
         strong = (x if r.weak is not None else traced_ops.astype(as_traced(x), t, copy=False)
                   for x, r, t in zip((a, low, high), resolved, loop, strict=False))  # fmt: skip
-        result, low, high = strong
-    if low is not None:
-        result = apply("maximum", result, low)
-    if high is not None:
-        result = apply("minimum", result, high)
+        result = clip_between(*strong)
+    elif low is not None:
+        result = extreme("maximum")(result, low)
+    elif high is not None:
+        result = extreme("minimum")(result, high)
     result = np.positive(as_array(a)) if low is high is None else result
     return result if out is None else into_broadcast(out, result)
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import operator
-from dataclasses import replace
 from typing import Any
 
+from segments.lazy_dataclasses import replace
 from tracefuse import source
 from tracefuse.errors import ShapeError
 from tracefuse.frontend.tracer.array_ops.traced_ops import as_tensor, copy, located

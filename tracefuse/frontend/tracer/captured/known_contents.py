@@ -9,11 +9,11 @@ the contents differ.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from segments.lazy_dataclasses import replace
 from tracefuse import source
 from tracefuse.frontend.tracer.captured.prologue import Evaluation, Prologue, PrologueStep, Question, on_host
 from tracefuse.frontend.tracer.captured.snapshots import Snapshot, as_own

@@ -54,9 +54,8 @@ class ListReads(ast.NodeTransformer):
 
     def visit_Return(self, node: ast.Return) -> ast.Return:
         if node.value is not None:
-            names = [*names_in(node.value)]
             changes = {*map(_list_of_method, ast.walk(node.value))} & self.names
-            is_last = not self._is_before_finally and not changes and len({*names}) == len(names)
+            is_last = not self._is_before_finally and not changes
             node.value = self._returned(node.value) if is_last else self.visit(node.value)
         return node
 

@@ -7,11 +7,11 @@ integer of Python is exact.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from segments.lazy_dataclasses import replace
 from tracefuse import source
 from tracefuse.dtypes import DType, float32, int64
 from tracefuse.errors import IntegerRangeError

@@ -7,9 +7,8 @@ and extents that no axis of an input carries.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
-from segments.lazy_dataclasses import dataclass
+from segments.lazy_dataclasses import dataclass, replace
 from tracefuse.ir.extents import Expression, Extent, symbols
 from tracefuse.ir.fusion import Fusion, Node, Type, Value
 from tracefuse.ir.subfusion import extents_in, map_extents, step_graph

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 from segments.lazy_dataclasses import dataclass
 from tracefuse import source
+from tracefuse.dtypes import DType
 from tracefuse.errors import TracefuseError
 from tracefuse.frontend.tracer.python_code.code_replacements import rewritten_code
 from tracefuse.frontend.tracer.record.appended_rows import Row
@@ -54,7 +55,8 @@ class LoopDecisions:
     """What earlier attempts to trace a function showed about its loops.
 
     unrolled: the reason for each loop that is not recorded. nests: short loops that are recorded, as in nests with many
-    iterations. types: of variables after an iteration, by loop and name, where they differ from those before.
+    iterations. types: of variables after an iteration, by loop, name, and type and kind before the loop, where they
+    differ.
     kinds: of numbers of Python that variables hold after some iterations, by loop and name, if they are NumPy's before.
     slots: attributes and entries that iterations change, by loop and text. rotating: loops that write arrays which
     each iteration rebinds. counted: `while` loops that are recorded for the number of their iterations first.
@@ -64,7 +66,7 @@ class LoopDecisions:
 
     unrolled: dict[LoopKey, str] = field(default_factory=dict)
     nests: set[LoopKey] = field(default_factory=set)
-    types: dict[tuple[LoopKey, str], Any] = field(default_factory=dict)
+    types: dict[tuple[LoopKey, str, DType, str | None], Any] = field(default_factory=dict)
     kinds: dict[tuple[LoopKey, str], str] = field(default_factory=dict)
     slots: set[tuple[LoopKey, str]] = field(default_factory=set)
     rotating: set[LoopKey] = field(default_factory=set)
@@ -116,7 +118,8 @@ class RecordedLoops:
     conditional: how many of them may end early or not run. branches: those that are being recorded, with the number of
     open loops at each. ended: the others. symbols: the counters of loops, by key. limits: the bounds that comparisons
     of counters imply, by the number of the result. iterations: of unrolled loops, by key. rows: entries of lists that
-    recorded loops append to, by id. lists: those that only rewritten code reads, by id.
+    recorded loops append to, by id. lists: those that only rewritten code reads, by id. returned: what is in the
+    result in place of some of them, by id.
     """
 
     decisions: LoopDecisions = field(default_factory=LoopDecisions)
@@ -129,6 +132,7 @@ class RecordedLoops:
     iterations: Counter[LoopKey] = field(default_factory=Counter)
     rows: dict[int, Row] = field(default_factory=dict)
     lists: dict[int, list[Any]] = field(default_factory=dict)
+    returned: dict[int, Any] = field(default_factory=dict)
     _running: list[tuple[weakref.ref[Any], LoopKey]] = field(default_factory=list)
 
     def enter(self, iterator: Any, key: LoopKey, length: int) -> set[LoopKey]:

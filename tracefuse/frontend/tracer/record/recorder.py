@@ -385,6 +385,7 @@ class Recorder(CapturedInputs):
         self.checkpoints.clear()
         self.loops.rows.clear()
         self.loops.lists.clear()
+        self.loops.returned.clear()
         self.caught.clear()
         self.last_effect = self.last_exchange = self.answers = None
         self.builder.named = ()

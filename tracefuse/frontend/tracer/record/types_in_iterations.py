@@ -6,8 +6,8 @@ Must not know: overlays of values.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
+from segments.lazy_dataclasses import replace
 from tracefuse import dtypes
 from tracefuse.dtypes import DType
 from tracefuse.frontend.tracer.record.loop_counters import NotInEveryIteration

@@ -11,7 +11,7 @@ from tracefuse.frontend.tracer.captured import routes
 from tracefuse.frontend.tracer.captured.captures import Place
 from tracefuse.frontend.tracer.state.computed_keys import note_routes
 from tracefuse.frontend.tracer.state.container_records import CONTAINERS
-from tracefuse.frontend.tracer.state.native_layout import own_attributes
+from tracefuse.frontend.tracer.state.object_layout import own_attributes
 from tracefuse.frontend.tracer.state.overlays import Overlays
 
 

@@ -15,6 +15,7 @@ from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
+from numpy._core import umath
 
 from tracefuse import source
 from tracefuse.errors import TraceError, UnsupportedError
@@ -168,7 +169,7 @@ class ContextVariableTwin:
         self._variable.reset(token)
 
 
-_ERROR_STATE = getattr(np._core.umath, "_extobj_contextvar", None)  # type: ignore[attr-defined]
+_ERROR_STATE = getattr(umath, "_extobj_contextvar", None)
 """The variable that holds how NumPy treats floating-point errors."""
 
 

@@ -24,10 +24,11 @@ from tracefuse.frontend.tracer.record.recorder import Recorder
 from tracefuse.frontend.tracer.state.container_overlays import OVERLAY_BASES
 from tracefuse.frontend.tracer.state.container_records import CONTAINERS
 from tracefuse.frontend.tracer.state.function_clones import EMPTY, contents_of
-from tracefuse.frontend.tracer.state.native_layout import ABSENT, native_base, native_dict, slot_contents, slots_of
+from tracefuse.frontend.tracer.state.object_layout import ABSENT, native_base, native_dict, slot_contents, slots_of
 from tracefuse.frontend.tracer.state.overlays import Overlays
 from tracefuse.frontend.tracer.state.scope_views import GlobalsView, is_created
 from tracefuse.frontend.tracer.values.later_texts import split_at_marks
+from tracefuse.frontend.tracer.values.listed_rows import ListedRows
 from tracefuse.frontend.tracer.values.result_leaves import (
     ArgumentLeaf,
     ConstantLeaf,
@@ -130,6 +131,8 @@ class Outcome:
             return self._new_function(value, value.__globals__, path)
         if self._is_new(value):
             return self._new_object(value, path)
+        if isinstance(value, ListedRows):
+            return self._new_list(value, path)
         if type(value) is functools.partial and self._is_part((value.func, *value.args, *value.keywords.values())):
             return self._new_partial(value, path)
         if (type(value) is slice and self._is_part(value)) or _is_range_of_sizes(value):
@@ -147,6 +150,15 @@ class Outcome:
             return ConstantLeaf(value)
         parts = tuple(self._single(part, path, True) for part in text.values)
         return TextLeaf(text.texts, text.specifications, parts)
+
+    def _new_list(self, value: ListedRows, path: str) -> ResultLeaf:
+        """Returns a list that each call makes of the rows of arrays."""
+        known = self._new.get(id(value))
+        if known is None:
+            entries = [self._single(entry, path, True) for entry in value.values]
+            known = self._new[id(value)] = (len(self.new_objects), value)
+            self.new_objects.append(NewObject(value.cls, ListedRows, entries, arguments=(value.parts,)))
+        return NewLeaf(known[0])
 
     def _new_range(self, value: Any, path: str) -> ResultLeaf:
         """Returns a slice, or a range of sizes, that each call makes."""
@@ -191,7 +203,7 @@ class Outcome:
 
     def _is_part(self, value: Any) -> bool:
         return (
-            isinstance(value, (Traced, SymbolicSize, MaskedElements))
+            isinstance(value, (Traced, SymbolicSize, MaskedElements, ListedRows))
             or self._overlays.original(value) is not None
             or self._is_new(value)
             or is_created(value)
@@ -309,9 +321,10 @@ class Outcome:
         waiting = [result]
         while waiting:
             current = waiting.pop()
-            if isinstance(current, Traced) or not self._is_new(current):
+            is_rows = isinstance(current, ListedRows)
+            if isinstance(current, Traced) or not (is_rows or self._is_new(current)):
                 continue
-            if isinstance(current, (list, dict)):
+            if is_rows or isinstance(current, (list, dict)):
                 if id(current) in seen:
                     return True
                 seen.add(id(current))

@@ -19,7 +19,7 @@ from typing import Any
 from tracefuse.errors import TraceError, UnsupportedError
 from tracefuse.frontend.tracer.captured.captures import Place
 from tracefuse.frontend.tracer.python_code.installed_packages import is_of_library
-from tracefuse.frontend.tracer.state.native_layout import ABSENT, native_dict, slot_contents, slots_of
+from tracefuse.frontend.tracer.state.object_layout import ABSENT, native_dict, slot_contents, slots_of
 
 _OF_LIBRARIES = (
     BaseException,

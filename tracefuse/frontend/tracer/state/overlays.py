@@ -40,7 +40,7 @@ from tracefuse.frontend.tracer.state.container_overlays import OVERLAY_BASES, OV
 from tracefuse.frontend.tracer.state.container_records import CONTAINERS
 from tracefuse.frontend.tracer.state.environment_reads import ContextVariableTwin, referent_twin
 from tracefuse.frontend.tracer.state.function_clones import FunctionClones
-from tracefuse.frontend.tracer.state.native_layout import lacks_all, native_base, slots_of
+from tracefuse.frontend.tracer.state.object_layout import lacks_all, native_base, slots_of
 from tracefuse.frontend.tracer.state.outside_objects import OutsideObjects, refused_iterator
 from tracefuse.frontend.tracer.state.scope_views import ScopeViews, is_created
 from tracefuse.frontend.tracer.state.shadow_objects import ShadowObjects

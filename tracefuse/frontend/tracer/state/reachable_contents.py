@@ -22,7 +22,7 @@ from tracefuse.frontend.tracer.python_code.frame_locals import UNBOUND
 from tracefuse.frontend.tracer.record.loop_counters import NotInEveryIteration
 from tracefuse.frontend.tracer.state.container_records import RECORDS
 from tracefuse.frontend.tracer.state.function_clones import EMPTY, contents_of
-from tracefuse.frontend.tracer.state.native_layout import is_special, native_dict, own_attributes
+from tracefuse.frontend.tracer.state.object_layout import is_special, native_dict, own_attributes
 from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.values.traced import Traced
 

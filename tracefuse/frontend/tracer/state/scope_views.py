@@ -24,7 +24,7 @@ from tracefuse.frontend.tracer.libraries import library_functions
 from tracefuse.frontend.tracer.python_code.called_types import called, loads_of_callees, name_of_called
 from tracefuse.frontend.tracer.python_code.installed_packages import is_of_library
 from tracefuse.frontend.tracer.state.container_records import has
-from tracefuse.frontend.tracer.state.native_layout import UNREAD
+from tracefuse.frontend.tracer.state.object_layout import UNREAD
 from tracefuse.frontend.tracer.state.super_overlays import super_twin
 
 if TYPE_CHECKING:

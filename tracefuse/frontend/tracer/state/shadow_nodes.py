@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from tracefuse.frontend.tracer.state.container_records import CONTAINERS
-from tracefuse.frontend.tracer.state.native_layout import ABSENT, native_base, native_dict, slot_contents, slots_of
+from tracefuse.frontend.tracer.state.object_layout import ABSENT, native_base, native_dict, slot_contents, slots_of
 
 _free: weakref.WeakKeyDictionary[type, list[type]] = weakref.WeakKeyDictionary()
 """By class of the user, its registered shadow classes that no trace has."""

@@ -24,7 +24,7 @@ from tracefuse.frontend.tracer.state import shadow_nodes
 from tracefuse.frontend.tracer.state.cached_calls import cached_twin, is_cached
 from tracefuse.frontend.tracer.state.container_overlays import OVERLAY_METHODS
 from tracefuse.frontend.tracer.state.container_records import CONTAINERS, read_shared
-from tracefuse.frontend.tracer.state.native_layout import (
+from tracefuse.frontend.tracer.state.object_layout import (
     ABSENT,
     UNREAD,
     has_own,

@@ -28,7 +28,7 @@ from tracefuse.frontend.tracer.state.container_changes import (
 )
 from tracefuse.frontend.tracer.state.container_records import CONTAINERS, MISSING, has
 from tracefuse.frontend.tracer.state.function_clones import EMPTY
-from tracefuse.frontend.tracer.state.native_layout import (
+from tracefuse.frontend.tracer.state.object_layout import (
     ABSENT,
     is_special,
     lacks_all,

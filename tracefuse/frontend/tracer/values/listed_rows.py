@@ -56,6 +56,10 @@ class ListedRows:
     def __repr__(self) -> str:
         return f"{self.cls.__name__} of {self.values!r} and of the rows of those that are arrays"
 
+    def in_class(self) -> Any:
+        """Returns the list, or the tuple, with all entries."""
+        return self.entries() if self.cls is list else self.cls(self.entries())
+
     def entries(self) -> list[Any]:
         """Returns all entries."""
         entries: list[Any] = []
@@ -74,7 +78,7 @@ def _rebuilt(metadata: tuple[type, tuple[RowsOf | None, ...]], values: Iterable[
     node = ListedRows(cls, parts, values)
     if not all(hasattr(value, "__array__") or hasattr(value, "__float__") for value in node.values):
         return node
-    return node.entries() if cls is list else cls(node.entries())
+    return node.in_class()
 
 
 pytrees.register_pytree_node(ListedRows, lambda node: (node.values, (node.cls, node.parts)), _rebuilt)

@@ -99,7 +99,7 @@ class NewObject:
     base: the class of containers that it is laid out as, `tuple`, `object`, or the class itself of functions and cells.
     entries: of a list, a tuple or a set, the contents of a cell, the cells of a function; items: of a dict; attributes:
     of an instance. arguments: of a deque, its length; of a defaultdict, its factory; of a function, its code, globals
-    and name.
+    and name; of `ListedRows`, how entries are made of rows.
     """
 
     cls: type

@@ -6,9 +6,9 @@ For an axis of an argument the key of the trace has the answer; for any other ax
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from segments.lazy_dataclasses import replace
 from tracefuse import source
 from tracefuse.errors import ShapeError, TracefuseError
 from tracefuse.frontend.tracer.values.operands import Resolved

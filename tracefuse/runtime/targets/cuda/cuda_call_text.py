@@ -7,10 +7,11 @@ Must not know: plans.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tracefuse.dtypes import DType
-from tracefuse.runtime.devices import cuda_arrays
+from tracefuse.runtime.devices import cuda_arrays, new_cuda_arrays
 from tracefuse.runtime.targets.call_text import CallText
 from tracefuse.runtime.targets.cuda.cuda_device import CudaDevice
 
@@ -27,11 +28,13 @@ class CudaCallText(CallText):
         self._several = cuda_arrays.device_count() > 1
 
     def names(self) -> dict[str, Any]:
+        construct = new_cuda_arrays.constructor()
         return {
             **super().names(),
             "current_device": cuda_arrays.current_device_function(),
             "allocate": cuda_arrays.allocate_bytes,
-            "new_array": cuda_arrays.array_type(),
+            "new_array": construct,
+            "new_arrays": new_cuda_arrays.several(construct),
             "memory_of": cuda_arrays.allocator(),
             "new": cuda_arrays.empty,
             "current_stream": cuda_arrays.current_stream_function(),
@@ -48,6 +51,10 @@ class CudaCallText(CallText):
 
     def wide_text(self, name: str, address: str) -> str:
         return f"{address} % 16 == 0"
+
+    def all_wide_text(self, arrays: Sequence[tuple[str, str]]) -> str:
+        addresses = " | ".join(address for _, address in arrays)
+        return f"({addresses}) % 16 == 0" if len(arrays) > 1 else super().all_wide_text(arrays)
 
     def writable_text(self, name: str) -> str | None:
         return None
@@ -66,6 +73,16 @@ class CudaCallText(CallText):
         return "current_stream().ptr"
 
     def empty_text(self, shape: str, dtype: DType, name: str, size: str) -> str:
-        # A type that is not NumPy's own may raise the error of a CuPy that does not support it.
-        is_own = dtype.numpy.isbuiltin == 1
-        return f"new_array({shape}, {name}.numpy, memory_of({size}))" if is_own else f"new({shape}, {name})"
+        return f"new_array({shape}, {name}.numpy, memory_of({size}))" if _is_own(dtype) else f"new({shape}, {name})"
+
+    most_together = new_cuda_arrays.MOST_TOGETHER
+
+    def several_text(self, asked: Sequence[tuple[str, DType, str, str]]) -> str | None:
+        if not all(_is_own(dtype) for _, dtype, _, _ in asked):
+            return None
+        return f"new_arrays({', '.join(f'({shape}, {name}.numpy, {size})' for shape, _, name, size in asked)})"
+
+
+def _is_own(dtype: DType) -> bool:
+    """Whether a type is NumPy's own. Others may raise the error of a CuPy that does not support them."""
+    return dtype.numpy.isbuiltin == 1

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tracefuse import fuse, options
-from tracefuse.frontend.tracer.state import survivors
+from tracefuse.frontend.tracer.state import leaked_values
 
 
 def written_view(x: Any) -> Any:
@@ -51,7 +51,7 @@ def test_a_trace_collects_no_garbage(
     def refuse() -> None:
         raise AssertionError("a reference cycle keeps a traced value alive")
 
-    monkeypatch.setattr(survivors.gc, "collect", refuse)
+    monkeypatch.setattr(leaked_values.gc, "collect", refuse)
     x = np.asarray(np.random.default_rng(0).normal(size=(4, 6)), order=order)
     with options(target="reference"):
         result = fuse(function)(x.copy(order="K"))
@@ -118,7 +118,7 @@ def test_cycles_of_the_user_are_collected_among_the_objects_of_the_trace(
         assert len([[] for _ in range(count)]) == count  # the collector runs meanwhile
 
     before = gc.get_threshold()
-    monkeypatch.setattr(survivors.gc, "collect", collects)
+    monkeypatch.setattr(leaked_values.gc, "collect", collects)
     x = np.linspace(1, 2, 3)
     fused = fuse(lambda x: function(x, allocate), target="reference")
     np.testing.assert_allclose(fused(x), function(x, allocate))
