@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tracefuse import clear_caches, fuse, while_loop
+from tracefuse import DataType, FusionDefinition, clear_caches, fuse, while_loop
 from tracefuse.kernel.llvm.replay_functions import MOST_RECORDS
 from tracefuse.kernel.llvm.replay_records import ReplayChain, can_replay
 from tracefuse.runtime import replayed_calls
@@ -193,6 +193,16 @@ def test_a_chain_is_freed_with_its_function(chains: list[ReplayChain]) -> None:
     del f
     gc.collect()
     assert chain() is None
+
+
+def test_numbers_of_the_host_are_results_of_python() -> None:
+    with FusionDefinition() as fd:
+        t, s = fd.define_tensor([-1], True), fd.define_scalar(dtype=DataType.Int)
+        fd.add_output(fd.ops.mul(t, fd.ops.add(s, s)))
+        fd.add_output(fd.ops.add(s, s))
+    for k in (2, 3, 2, 2, 2):
+        array, number = fd.execute([np.ones(5, np.float32), k])
+        assert (array.tolist(), int(number)) == ([2.0 * k] * 5, 2 * k)
 
 
 def test_empty_arrays_and_loops_are_left_to_python(chains: list[ReplayChain]) -> None:

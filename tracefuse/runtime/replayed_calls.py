@@ -103,8 +103,8 @@ class _Parts:
         for group in self._writer.arena_plan.groups:
             if not all(map(self._add, group)):
                 return None
-        results = [self._numbers[value] for value in program.outputs]
-        if len(set(results)) < len(results) or min(results, default=0) < self._first:
+        results = [self._numbers.get(value, -1) for value in program.outputs]  # -1 for a number of the host
+        if len(set(results)) < len(results) or min(results, default=-1) < self._first:
             return None
         return self._parts, results
 
@@ -237,7 +237,7 @@ def _describing(writer: CallWriter, parts: Sequence[_Part]) -> Callable[[Sequenc
 
     inputs = ", ".join(map(name_of, writer.fusion.inputs))
     lines = ["def describe(a):", *([f"    {inputs}, = a"] if inputs else []), *writer.checks.shapes()]
-    lines += writer.scalars()
+    lines += writer.scalar_lines()
     lines += [f"    return ({''.join(f'{text(part)}, ' for part in parts)})", ""]
     names: Mapping[str, Any] = {**writer.names, "CallValue": CallValue, "ErrorFlag": ErrorFlag, "min": min, "max": max}
     return compile_function("\n".join(lines), "describe", dict(names), "replay")  # type: ignore[no-any-return]
