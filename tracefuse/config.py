@@ -115,11 +115,14 @@ class ResizeExtents(StrEnum):
     """What a resized axis contributes to the key of a plan.
 
     ON: its exact extent. OFF: whether it broadcasts. AUTO: as ON until the resize meets other extents, then as OFF.
+    STEPS: as OFF in the steps of a loop, where a resize by a run-time scalar has no other key if it changes nothing; no
+    choice of users.
     """
 
     AUTO = "auto"
     ON = "on"
     OFF = "off"
+    STEPS = "steps"
 
     def __repr__(self) -> str:
         return repr(self.value)
@@ -134,7 +137,8 @@ TABLE: dict[str, Option] = {
         Option("exact_half", False, "round after every operation on float16 and bfloat16"),
         Option("dynamic", True, "keep extents symbolic; off compiles for each shape"),
         Option(
-            "concretize_resize_extents", ResizeExtents.AUTO, "key resizes by their exact extents", tuple(ResizeExtents)
+            "concretize_resize_extents", ResizeExtents.AUTO, "key resizes by their exact extents",
+            (ResizeExtents.AUTO, ResizeExtents.ON, ResizeExtents.OFF),
         ),
         Option(
             "loops", "auto", "for loops over range; auto records the body of a long one once", ("auto", "unroll")

@@ -103,6 +103,7 @@ NOT_CACHES = {
     "frontend.tracer.python_code.text_flow.TextFlow": "the trace in progress",
     "frontend.tracer.python_code.code_names.CodeNames": "the trace in progress",
     "frontend.control_flow.carried_kinds.CarriedKinds": "the trace in progress",
+    "frontend.control_flow.read_integers.ReadIntegers": "the trace in progress",
     "frontend.tracer.record.recorder.Recorder": "the trace in progress",
     "ir.builder.FusionBuilder": "the fusion in progress",
     "ir.printing.DefinitionPrinter": "the text in progress",

@@ -13,7 +13,7 @@ def step_options(options: Options, fusion: Fusion) -> Options:
     """Returns the options for steps that run `fusion`: they are checked but not logged, and their sizes may differ."""
     quiet = options.replaced(debug=0, dump="")
     differ = any(fusion.values[number].extent is not None for number in fusion.scalar_inputs)
-    return quiet.replaced(concretize_resize_extents=ResizeExtents.OFF) if differ else quiet
+    return quiet.replaced(concretize_resize_extents=ResizeExtents.STEPS) if differ else quiet
 
 
 def call_on_arrays(

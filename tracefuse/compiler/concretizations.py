@@ -68,8 +68,8 @@ class Concretizations:
         original = self.original.original
         if self.is_fixed:
             concrete = first = Concretization(original, original, (), (), ())
-        elif self.mode is ResizeExtents.OFF:
-            concrete = first = concretize(original, sizes, dynamic=None)
+        elif self.mode in (ResizeExtents.OFF, ResizeExtents.STEPS):
+            concrete = first = concretize(original, sizes, dynamic=None, in_steps=self.mode is ResizeExtents.STEPS)
         else:
             concrete = first = concretize(original, sizes)
             dynamic = self._dynamic | self._moved(first)

@@ -39,14 +39,16 @@ from tracefuse.passes.rewriter import Rewriter
 
 
 def concretize(
-    fusion: Fusion, sizes: Mapping[int, int], *, dynamic: Collection[tuple[int, int, int]] | None = ()
-) -> Concretization:
+    fusion: Fusion, sizes: Mapping[int, int], *, dynamic: Collection[tuple[int, int, int]] | None = (),
+    in_steps: bool = False,
+) -> Concretization:  # fmt: skip
     """Concretizes `fusion` for `sizes`: extents and integer scalars by id. Does not modify `fusion`.
 
     dynamic: the resized axes (see `ResizedAxis.place`) that stay dynamic, keyed by whether they have one element; None:
-    all. Raises ShapeError if the fusion is not defined for the sizes.
+    all. in_steps: resizes by run-time scalars have one key whether they change anything or not. Raises ShapeError if
+    the fusion is not defined for the sizes.
     """
-    return _Concretizer(fusion, sizes, dynamic).run()
+    return _Concretizer(ResizeFacts(fusion, sizes, dynamic, in_steps)).run()
 
 
 def depends_on_sizes(fusion: Fusion) -> bool:
@@ -60,15 +62,12 @@ def depends_on_sizes(fusion: Fusion) -> bool:
 class _Concretizer:
     """Concretizes a fusion in two passes: the first keys the resizes, the second rebuilds the nodes."""
 
-    def __init__(
-        self, fusion: Fusion, sizes: Mapping[int, int], dynamic: Collection[tuple[int, int, int]] | None
-    ) -> None:
-        self.fusion = fusion
-        self.facts = ResizeFacts(fusion, sizes, dynamic)
+    def __init__(self, facts: ResizeFacts) -> None:
+        self.fusion, self.facts = facts.fusion, facts
         self.regrouped: list[Regrouped] = []
         self.names: dict[int, int] = {}
         self.changed = False
-        self.builder = Rewriter(fusion)
+        self.builder = Rewriter(facts.fusion)
         self.multiples: dict[Symbol, Extent] = {}
         """Extents of inputs in terms of the numbers that divide them."""
 

@@ -42,14 +42,16 @@ class ResizeAxis:
 class ResizeFacts:
     """The facts about a fusion's resizes for the sizes of a call.
 
-    dynamic: the axes that stay dynamic; None: all. axes: the resized axes of each result. table: the replacements of
-    sizes: constants for static sizes, or expressions of other sizes. guards: the facts that were used.
+    dynamic: the axes that stay dynamic; None: all. in_steps: resizes by run-time scalars have one key whether they
+    change anything or not, so that the steps of a loop have one plan. axes: the resized axes of each result. table: the
+    replacements of sizes: constants for static sizes, or expressions of other sizes. guards: the facts that were used.
     """
 
     def __init__(
-        self, fusion: Fusion, sizes: Mapping[int, int], dynamic: Collection[tuple[int, int, int]] | None
-    ) -> None:
-        self.fusion, self.sizes, self.dynamic = fusion, sizes, dynamic
+        self, fusion: Fusion, sizes: Mapping[int, int], dynamic: Collection[tuple[int, int, int]] | None,
+        in_steps: bool = False,
+    ) -> None:  # fmt: skip
+        self.fusion, self.sizes, self.dynamic, self.in_steps = fusion, sizes, dynamic, in_steps
         self.guards: dict[Guard, None] = {}
         self.axes: dict[int, list[ResizeAxis]] = {}
         self.table: dict[Symbol, Extent] = {}
@@ -105,7 +107,7 @@ class ResizeFacts:
         assert isinstance(operand, int)
         sizes = self.value(extent), self.value(left), self.value(right)
         stride = self.value(step)
-        if sizes[1:] == (0, 0) and stride == 1:
+        if sizes[1:] == (0, 0) and stride == 1 and not self._is_of_scalars(left, right, step):
             key = (-1, -1, -1)
         elif self.dynamic is None or place in self.dynamic:
             count = sizes[0] if moves else -(-sum(sizes) // stride)
@@ -113,6 +115,10 @@ class ResizeFacts:
         else:
             key = sizes
         return ResizedAxis(place, node.op.name, operand, key, sizes, stride)
+
+    def _is_of_scalars(self, *parts: Extent) -> bool:
+        """Whether a resize has no other key if it changes nothing, as a run-time scalar decides in each step."""
+        return self.in_steps and any(s.id is not None and s.id >= 0 for part in parts for s in symbols(part))
 
     def _record_facts(self, axis: ResizeAxis, node: Node) -> None:
         """Guards the key of an axis, and makes the sizes of an exact key static."""
@@ -132,7 +138,8 @@ class ResizeFacts:
                     self._enter(symbol, value)
                     self.guard(size, "==", value, f"the {resize} is made for it", node.where)
         else:
-            self._guard_change(axis, f"the {resize} changes it", node.where)
+            if not self._is_of_scalars(axis.left, axis.right, axis.step):
+                self._guard_change(axis, f"the {resize} changes it", node.where)
             relation = "==" if entry.key == (-1, 1, 1) else "!="
             self.guard(axis.result, relation, 1, f"the {resize} makes a broadcast axis or not", node.where)
 

@@ -139,7 +139,10 @@ class RangeLoop(ControlFlow):
     that it carries. The outputs of the body are the carried values, and values of which the last step gives the
     results; a loop with such values has a step. An output of the body that is an alias of an input is a carried value
     that the body updates in place. condition: if the op has this attribute, the position among the carried values of a
-    bool that ends the loop: no step runs unless it is true.
+    bool that ends the loop: no step runs unless it is true. integers: if the op has this attribute, the operands after
+    operand 0 are integers that the loop reads from arrays without axes before its first step: host scalars of the body,
+    on which its extents may depend. For each, the attribute has the smallest and the largest value, and the position of
+    an integer before it that counts against the largest one, or -1.
     """
 
     def carried(self, count: int, attributes: Attributes) -> range:
@@ -148,7 +151,9 @@ class RangeLoop(ControlFlow):
     def evaluate(self, run: Evaluate, operands: Sequence[Any], attributes: Attributes) -> Sequence[Any]:
         count = attributes["carried"]
         first = len(operands) - count
+        integers = len(attributes.get("integers", ()))
         captured, results = list(operands[1:first]), list(operands[first:])
+        captured[:integers] = [np.int64(value) for value in captured[:integers]]
         condition = attributes.get("condition")
         for k in self.steps(attributes["start"], attributes["stop"], attributes["reverse"]):
             if condition is not None and not bool(results[condition]):

@@ -60,6 +60,14 @@ class StoreNumber:
 
 
 @dataclass(frozen=True, slots=True)
+class LoadNumber:
+    """Defines an integer of the current step, the one that is stored at a pointer."""
+
+    variable: Variable
+    pointer: str
+
+
+@dataclass(frozen=True, slots=True)
 class OffsetPointer:
     """Defines a pointer `offset` bytes after another."""
 
@@ -203,6 +211,7 @@ DriverStatement: TypeAlias = (
     | LocalMemory
     | CopyMemory
     | StoreNumber
+    | LoadNumber
     | OffsetPointer
     | NamePointer
     | ExchangePointers
@@ -265,6 +274,8 @@ class LoopDriver:
                     yield f"{indent}copy {expression(size)} bytes of {source} to {target}"
                 case StoreNumber(pointer, value):
                     yield f"{indent}{pointer}[0] = {expression(value)}"
+                case LoadNumber(variable, pointer):
+                    yield f"{indent}let {variable.name} = {pointer}[0]"
                 case OffsetPointer() | NamePointer() | ExchangePointers():
                     yield indent + _pointer_text(statement)
                 case DefineNumber(variable, value):

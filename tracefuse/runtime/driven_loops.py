@@ -90,7 +90,7 @@ class DrivenLoop:
         a step depend.
         """
         key = self._key(operands, steps)
-        is_short = steps is not None and steps < FEWEST_STEPS and not self.contains_loops
+        is_short = steps is not None and steps < FEWEST_STEPS and (steps == 1 or not self.contains_loops)
         if is_short and key not in self._drivers and not self._are_enough(key, steps or 0):
             return None
         driver = self._driver(key, operands, inputs, bounds)

@@ -37,6 +37,7 @@ from tracefuse.runtime.driver_parameters import (
     StepTensor,
     constant,
 )
+from tracefuse.runtime.integer_samples import numbers_of_steps
 from tracefuse.runtime.planned_steps import add_planned_step
 from tracefuse.runtime.step_integers import Number, Operand, StepIntegers, sample_of
 
@@ -276,10 +277,12 @@ class DriverBuilder:
             out.append(ChooseStatements((((ir.call("le", stop, start),), ()),)))
             return constant(0), carries, self._last_results_of_none(fusion, count)
         condition = node.attributes.get("condition")
-        with self._inside(len(steps), condition is not None and self._depth > 1):
-            captured = [operand.for_samples(parents) for operand in operands[1 : -count or None]]
+        names = iter(lambda: self._name("m"), None)
+        parents, numbers = numbers_of_steps(node, operands, bounds, parents, steps, counter, names, out)
+        with self._inside(len(parents), condition is not None and self._depth > 1):
+            captured = [operand.for_samples(parents) for operand in operands[len(numbers) : -count or None]]
             currents = [carry.current.for_samples(parents) for carry in carries]
-            step_operands = [Number(tuple(steps), None, counter), *captured, *currents]
+            step_operands = [*numbers, *captured, *currents]
             rest = self._last_results(body, step_operands, count)
             written = [
                 carry.following.for_samples(parents)

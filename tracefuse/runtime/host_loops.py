@@ -206,6 +206,7 @@ class RangeRun:
         assert isinstance(node.op, RangeLoop)
         self.body, self.operands, self.inputs, self.driven, self.bounds = body, operands, inputs, driven, bounds
         self.condition: int | None = node.attributes.get("condition")
+        self.integers = len(node.attributes.get("integers", ()))
         self.first = len(operands) - node.attributes["carried"]
         self.length = bounds[1] - bounds[0]
         self.steps = node.op.steps(*bounds, node.attributes["reverse"])
@@ -234,6 +235,8 @@ class RangeRun:
         outputs, aliases, first = part.fusion.outputs, part.fusion.aliases, self.first
         results = self._carried_copies()
         self.operands[first:] = results[: len(self.operands) - first]
+        for place in range(1, 1 + self.integers):
+            self.operands[place] = int(device.on_host(self.operands[place]))
         arguments = part.select(self.operands)
         counters = [place for place, position in enumerate(part.inputs) if position == 0]
         separate = [place for place, number in enumerate(outputs) if number not in aliases]

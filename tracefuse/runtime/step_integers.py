@@ -26,12 +26,14 @@ class Number:
     """A host scalar of a step.
 
     values: one that every sampled step has, or one for each. position: of the operand that it is. variable: of the
-    driver, if it depends on a counter.
+    driver, if it depends on a counter. largest: the largest value that it has in any step, if the samples may lack it;
+    such a number is not negative.
     """
 
     values: tuple[Any, ...]
     position: int | None = None
     variable: Variable | None = None
+    largest: int | None = None
 
     def at(self, sample: int) -> Any:
         """Returns its value in a sampled step."""
@@ -93,6 +95,8 @@ class StepIntegers:
                 self.arrays[number] = operand.array
             elif operand.variable is not None:
                 self.varying[number] = operand.variable
+                if operand.largest is not None:
+                    self.largest[number] = operand.largest
         for id, tensor, varying in varying_extents(fusion, arguments):
             self.varying[id], self.largest[id] = varying.variable, tensor.array.shape[varying.axis]
 
@@ -171,6 +175,10 @@ class StepIntegers:
             return evaluate(known, self.sizes[0])
         self.parameters.fits_bounds = True
         return max(self.values(known)) if self._is_linear(known) else self._bounds(known)[1]
+
+    def may_be_larger(self, extent: Extent) -> bool:
+        """Whether an extent may be larger in a step than in all sampled ones."""
+        return any(atom.id in self.largest for atom in symbols(self.known(extent)))
 
     def _is_linear(self, extent: Expression) -> bool:
         """Whether an extent is linear in counters and depends on nothing else, so that it is largest at their ends."""

@@ -1,4 +1,4 @@
-"""What `for` loops over arrays, `enumerate`, `zip` and `reversed` iterate over: an entry for each position of a range.
+"""What `for` loops over arrays, `zip`, `pairwise` and the like iterate over: an entry for each position of a range.
 
 So such a loop is recorded, or unrolled, like one over a range; see `recorded_ranges.py`.
 """
@@ -6,6 +6,7 @@ So such a loop is recorded, or unrolled, like one over a range; see `recorded_ra
 from __future__ import annotations
 
 import functools
+import itertools
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
@@ -108,7 +109,7 @@ def loop_over(function: Callable[..., Any] | None, arguments: tuple[Any, ...]) -
 
 
 class EntriesOfCall:
-    """What `enumerate`, `zip` or `reversed` return in a trace: an iterator, or a loop that can be recorded.
+    """What `enumerate` or `zip`, say, return in a trace: an iterator, or a loop that can be recorded.
 
     call: returns what Python's function does.
     """
@@ -177,11 +178,22 @@ def _reversed(values: Any) -> LoopRange | None:
     return LoopRange(inner.recorder, inner.stop - 1, -1, -1, inner.at, inner.reason)
 
 
-_COMBINED: Mapping[int, Callable[..., LoopRange | None]] = MappingProxyType(
-    {id(enumerate): _enumerated, id(zip): _zipped, id(reversed): _reversed}
-)
-"""What returns the loop over a result of a function of Python, by the id of the function."""
+def _pairs(values: Any) -> LoopRange | None:
+    inner = entries_of(values)
+    if inner is None:
+        return None
+    return LoopRange(
+        inner.recorder, 0, inner.stop - 1, entry=lambda position: (inner.at(position), inner.at(position + 1)),
+        reason=inner.reason,
+    )  # fmt: skip
 
+
+_FUNCTIONS: Mapping[Callable[..., Any], Callable[..., LoopRange | None]] = MappingProxyType({
+    enumerate: _enumerated, zip: _zipped, reversed: _reversed, itertools.pairwise: _pairs,
+})  # fmt: skip
+"""What returns the loop over a result of a function of Python."""
+
+_COMBINED = MappingProxyType({id(function): combine for function, combine in _FUNCTIONS.items()})
 
 _KEYWORDS = {"enumerate": "start", "zip": "strict"}
 
@@ -201,5 +213,5 @@ def _twin(function: Callable[..., Any]) -> Callable[..., Any]:
     return twin
 
 
-CALLED: Mapping[int, Any] = MappingProxyType({id(one): _twin(one) for one in (enumerate, zip, reversed)})
+CALLED: Mapping[int, Any] = MappingProxyType({id(one): _twin(one) for one in _FUNCTIONS})
 """Twins of types whose results loops iterate over, in calls, by the id of each."""

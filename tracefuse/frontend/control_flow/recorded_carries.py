@@ -6,13 +6,14 @@ that the body rebinds and reads gets one for its value.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tracefuse import source
 from tracefuse.dtypes import bool_
 from tracefuse.frontend.control_flow.carried_types import LeafType
 from tracefuse.frontend.control_flow.iteration_conditions import outside_of
+from tracefuse.frontend.control_flow.read_integers import ReadIntegers
 from tracefuse.frontend.control_flow.sub_recording import SubRecording
 from tracefuse.frontend.tracer.array_ops.in_place import ReboundByLoop
 from tracefuse.frontend.tracer.python_code.frame_locals import UNBOUND
@@ -20,7 +21,7 @@ from tracefuse.frontend.tracer.record.loop_counters import NotInEveryIteration
 from tracefuse.frontend.tracer.record.recorder import Recorder
 from tracefuse.frontend.tracer.values import views
 from tracefuse.frontend.tracer.values.traced import Traced
-from tracefuse.ir.fusion import Type, Value
+from tracefuse.ir.fusion import Node, Type, Value
 
 if TYPE_CHECKING:
     from tracefuse.frontend.control_flow.recorded_iteration import RecordedIteration
@@ -35,6 +36,19 @@ class LoopBody(SubRecording):
         self.conditions = {}
         self.arrays: list[CarriedArray] = []
         self.owners: set[int] = set()
+        self.integers = ReadIntegers(self)
+
+    def with_inner_loops(self, nodes: list[Node], numbers: list[int]) -> tuple[list[Node], list[int]]:
+        return self.integers.in_inner_loops(nodes, numbers) if self.integers.known else (nodes, numbers)
+
+    def sizes_read_by(self, node: Node) -> Iterable[int]:
+        if not self.integers.known:
+            return ()
+        return [
+            self.integers.known[number].value
+            for number in (*node.inputs, *self.integers.read_by(node))
+            if number in self.integers.known
+        ]
 
     def new_placeholder(self, like: Traced, name: str | None) -> int:
         """Returns the number of a placeholder, in every iteration, for a value of the type of `like`."""
@@ -42,6 +56,8 @@ class LoopBody(SubRecording):
         value = Value(number, Type(like.value.dtype, like.extents), "tensor", None, None, name, source.user_line())
         self.builder.values[number] = value
         self.placeholders.append(number)
+        if self.iteration.is_branch:
+            self.builder.same_as[number] = self.builder.same_as.get(like.number, like.number)
         return number
 
     def state_writes(self) -> dict[Any, str]:

@@ -88,6 +88,10 @@ class ControlFlowTwin:
             return not value
         return apply("logical_not", _truth(value))
 
+    def needs_recording(self, recorder: Recorder) -> None:
+        """Begins the trace again if a slice is about to ask for computed bounds in an unrolled loop."""
+        record_loops_around(recorder)
+
     # -- lists and comprehensions -------------------------------------------------------------------------------------
 
     def rows(self, *entries: Any) -> list[Any]:

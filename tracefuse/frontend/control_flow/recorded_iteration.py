@@ -253,6 +253,7 @@ class RecordedIteration:
         recorder = self.recorder
         for one in self.body.arrays:
             one.leave()
+        self.body.integers.close()
         recorder.counters.close()
         self.body.__exit__()
         end = recorder.builder.next_number

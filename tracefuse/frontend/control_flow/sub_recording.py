@@ -9,7 +9,7 @@ they stay outside.
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import CellType
 from typing import Any
 
@@ -48,6 +48,8 @@ class SubRecording:
         self.placeholders: list[int] = []
         # Where conditions under which numbers of Python are exact are checked after the loop: these, with their lines.
         self.conditions: dict[int, str | None] | None = None
+        # The integers that it reads as sizes, if it may.
+        self.integers: Any = None
         self._rebound: list[tuple[Traced, tuple[int, int]]] = []
         self._functions = functions
         self._written: set[Any] = set()
@@ -134,7 +136,16 @@ class SubRecording:
                     where=node.where,
                 )  # fmt: skip
         numbers = self._computed(outputs)
-        return cut_fusion(self.builder.values, self._needed(numbers), numbers, self.recorder.simplify)
+        nodes, numbers = self.with_inner_loops(self._needed(numbers), numbers)
+        return cut_fusion(self.builder.values, nodes, numbers, self.recorder.simplify)
+
+    def with_inner_loops(self, nodes: list[Node], numbers: list[int]) -> tuple[list[Node], list[int]]:
+        """Returns the nodes of the body, with inner loops in place of some of them, and the outputs."""
+        return nodes, numbers
+
+    def sizes_read_by(self, node: Node) -> Iterable[int]:
+        """Returns the values that the body computes and on which sizes of a node depend."""
+        return ()
 
     def _computed(self, outputs: Sequence[Traced]) -> list[int]:
         """Returns the numbers of the outputs, each computed by a node of the body and by no other output's."""
@@ -151,7 +162,7 @@ class SubRecording:
         live, needed = set(numbers), []
         for node in reversed(self.builder.nodes[self.first_node :]):
             if (node.op.effect or not live.isdisjoint(node.outputs)) and self.builder.values[node.outputs[0]].is_tensor:
-                live.update(node.inputs)
+                live.update(node.inputs, self.sizes_read_by(node))
                 needed.append(node)
         return needed[::-1]
 
@@ -197,14 +208,14 @@ def _are_same(before: tuple[Any, list[Any]], now: tuple[Any, list[Any]]) -> bool
 
 def operands_of(
     recorder: Recorder, before: Sequence[Any], bodies: Mapping[str, CutFusion], placeholders: Sequence[int],
-    after: Sequence[Any], counter: int | None = None,
+    after: Sequence[Any], counter: int | None = None, integers: Sequence[int] = (),
 ) -> tuple[list[Any], dict[str, SubFusion]]:  # fmt: skip
     """Returns the operands of an op that runs bodies, and its sub-fusions by name.
 
     before: the first operands. placeholders: the numbers that `after`, the last operands, replace. counter: the number
-    that operand 0 replaces.
+    that operand 0 replaces. integers: those that the operands after it replace.
     """
-    replaced = {*placeholders, *(() if counter is None else (counter,))}
+    replaced = {*placeholders, *integers, *(() if counter is None else (counter,))}
     captured: dict[int, Any] = {}
     for body in bodies.values():
         for number in body.read:
@@ -214,6 +225,7 @@ def operands_of(
     operands = [*before, *captured.values(), *after]
     position = {number: len(before) + k for k, number in enumerate(captured)}
     position |= {number: len(operands) - len(after) + k for k, number in enumerate(placeholders)}
+    position |= {number: 1 + k for k, number in enumerate(integers)}
     if counter is not None:
         position[counter] = 0
     parts = {name: SubFusion(body.fusion, tuple(position[n] for n in body.read)) for name, body in bodies.items()}

@@ -1,10 +1,9 @@
 """The LLVM emitter of loop drivers: one module with the kernels of a loop and the function that runs its steps.
 
-`drive` runs the loop. Scalar kernels are inlined, so that values which steps carry in
-local memory stay in registers. What they load is hidden from LLVM, which would otherwise contract or share operations
-of several kernels, and so round other results than each kernel does. Other kernels are called in the machine code that
-launches from Python run. One with little work runs on the calling thread, a larger one on the worker pool: the compiled
-code decides it for the sizes of each step.
+`drive` runs the loop. Scalar kernels are inlined, so that values which steps carry in local memory stay in registers.
+What they load is hidden from LLVM, which would otherwise contract or share operations of several kernels, and so round
+other results than each kernel does. Other kernels are called in the machine code that launches from Python run. One
+with little work runs on the calling thread, a larger one on the worker pool: compiled code decides it in each step.
 """
 
 from __future__ import annotations
@@ -33,6 +32,7 @@ from tracefuse.kernel.loop_driver import (
     DefineNumber,
     DriverStatement,
     ExchangePointers,
+    LoadNumber,
     LocalMemory,
     LoopDriver,
     NamePointer,
@@ -131,8 +131,7 @@ class _DriveEmitter:
         for label, result in (("failed", FAILED), ("no_choice", NO_CHOICE), ("interrupted", INTERRUPTED)):
             builder.label(f"%{label}")
             self._return(builder.literal(result, "i64"))
-        lines = ["start:", *self.entry, *builder.lines, "}"]
-        return "\n".join(["define i64 @drive(ptr %arguments) #1 {", *lines])
+        return "\n".join(["define i64 @drive(ptr %arguments) #1 {", "start:", *self.entry, *builder.lines, "}"])
 
     def _return(self, result: LlvmValue) -> None:
         builder = self.builder
@@ -190,6 +189,8 @@ class _DriveEmitter:
                 self._copy_memory(statement)
             case StoreNumber(pointer, value):
                 builder.line(f"store {self.emitter.expression(value)}, ptr {self._pointer(pointer)}")
+            case LoadNumber(variable, pointer):
+                self._bind(variable, builder.emit(f"load i64, ptr {self._pointer(pointer)}", "i64", variable.name))
             case OffsetPointer(pointer, base, offset):
                 text = f"getelementptr i8, ptr {self._pointer(base)}, {self.emitter.index(offset)}"
                 self.pointers[pointer] = builder.emit(text, "ptr", pointer).text

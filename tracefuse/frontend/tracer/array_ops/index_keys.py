@@ -17,6 +17,7 @@ import numpy as np
 from segments.lazy_dataclasses import dataclass
 from tracefuse import source
 from tracefuse.errors import OutOfRangeError, ShapeError, UnsupportedError, shown
+from tracefuse.frontend.tracer.array_ops.computed_slices import computed_bounds, is_computed, reads_bounds
 from tracefuse.frontend.tracer.array_ops.integers_as_sizes import as_size
 from tracefuse.frontend.tracer.record.loop_counters import NotInEveryIteration
 from tracefuse.frontend.tracer.record.recorder import Recorder
@@ -246,6 +247,11 @@ def _add_integer(plan: IndexPlan, index: Extent, extent: Extent, axis: int, reco
 
 
 def _add_slice(plan: IndexPlan, part: slice, extent: Extent, axis: int, recorder: Recorder) -> None:
+    if reads_bounds(part, recorder):
+        first = 0 if part.start is None else _bound(part.start, extent, recorder)
+        end = extent if part.stop is None else _bound(part.stop, extent, recorder)
+        _add_bounds(plan, *computed_bounds(first, end, extent, recorder), 1)
+        return
     step = _step(part.step, recorder)
     start = None if part.start is None else _integer(part.start, recorder)
     stop = None if part.stop is None else _integer(part.stop, recorder)
@@ -265,6 +271,13 @@ def _add_slice(plan: IndexPlan, part: slice, extent: Extent, axis: int, recorder
         # A step beyond the bounds leaves one element at most: what follows computes nothing from large steps.
         high, step = (low + 1 if recorder.decide(low + 1, "<=", high, "slice bounds") else low), 1
     _add_bounds(plan, low, high, step)
+
+
+def _bound(bound: Any, extent: Extent, recorder: Recorder) -> Any:
+    """Returns a bound that is computed as it is, and another one inside of the axis."""
+    if is_computed(bound):
+        return bound
+    return _clamped(_integer(bound, recorder), extent, recorder)
 
 
 def positions_of_slice(part: slice, extent: Extent, recorder: Recorder) -> tuple[Extent, Extent, Extent, bool]:

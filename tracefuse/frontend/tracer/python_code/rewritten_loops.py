@@ -143,7 +143,7 @@ class Rewriting:
     def _updated_entry(self, statement: ast.AugAssign, target: ast.Subscript) -> Block | None:
         """Returns what `x[key] += value` does, if the value becomes statements, after the read of the entry."""
         is_free = not contains(target.slice, ast.Slice, ast.Starred)
-        if not is_free or not any(map(is_comprehension_of_loops, ast.walk(statement.value))):
+        if not is_free or not any(map(_calls_by_choice, ast.walk(statement.value))):
             return None
         base, key, entry = (self.new_name(purpose) for purpose in ("base", "key", "entry"))
 
@@ -307,6 +307,11 @@ class Rewriting:
             parts = [called.func, *called.args] if is_plain and isinstance(called, ast.Call) else [nothing, called]
             statement.iter = at(call_of_twin("steps_of", ast.Constant(going), *parts), statement)
         return [*before, statement, *after]
+
+
+def _calls_by_choice(value: ast.AST) -> bool:
+    """Whether an expression becomes statements that call functions, which may change what was evaluated before."""
+    return is_comprehension_of_loops(value) or (isinstance(value, ast.IfExp) and contains(value, ast.Call))
 
 
 def _with_results(body: Block, names: Sequence[str], length: int | None) -> Block:

@@ -59,7 +59,8 @@ class LoopDecisions:
     differ.
     kinds: of numbers of Python that variables hold after some iterations, by loop and name, if they are NumPy's before.
     slots: attributes and entries that iterations change, by loop and text. rotating: loops that write arrays which
-    each iteration rebinds. counted: `while` loops that are recorded for the number of their iterations first.
+    each iteration rebinds. sized: loops whose slices at computed bounds are assumed not to be empty, nor clipped if
+    their size is known. counted: `while` loops that are recorded for the number of their iterations first.
     is_enabled: whether loops are recorded at all. codes: of the functions whose loops ask questions, which clones run
     rewritten. raising: branches that raise errors, and so are assumed not to be taken.
     """
@@ -69,6 +70,7 @@ class LoopDecisions:
     types: dict[tuple[LoopKey, str, DType, str | None], Any] = field(default_factory=dict)
     kinds: dict[tuple[LoopKey, str], str] = field(default_factory=dict)
     slots: set[tuple[LoopKey, str]] = field(default_factory=set)
+    sized: set[LoopKey] = field(default_factory=set)
     rotating: set[LoopKey] = field(default_factory=set)
     counted: set[LoopKey] = field(default_factory=set)
     is_enabled: bool = True
@@ -95,7 +97,7 @@ class LoopDecisions:
         entries = [Decision("unrolled", key, reason) for key, reason in self.unrolled.items()]
         entries += [Decision("types", key, leaf) for key, leaf in self.types.items()]
         entries += [Decision("kinds", key, kind) for key, kind in self.kinds.items()]
-        for name in ("slots", "rotating", "counted", "nests", "codes", "raising"):
+        for name in ("slots", "sized", "rotating", "counted", "nests", "codes", "raising"):
             entries += [Decision(name, key) for key in getattr(self, name)]
         return frozenset(entries if self.is_enabled else [*entries, Decision("is_enabled", False)])
 
@@ -116,10 +118,10 @@ class RecordedLoops:
 
     open: the keys of the loops whose bodies are being recorded, outermost first; a branch has the key of its loop.
     conditional: how many of them may end early or not run. branches: those that are being recorded, with the number of
-    open loops at each. ended: the others. symbols: the counters of loops, by key. limits: the bounds that comparisons
-    of counters imply, by the number of the result. iterations: of unrolled loops, by key. rows: entries of lists that
-    recorded loops append to, by id. lists: those that only rewritten code reads, by id. returned: what is in the
-    result in place of some of them, by id.
+    open loops at each. ended: the others. symbols: the counters of loops, by key, and the integers that iterations
+    read, which are also among `sizes`. limits: the bounds that comparisons of counters imply, by the number of the
+    result. iterations: of unrolled loops, by key. rows: entries of lists that recorded loops append to, by id. lists:
+    those that only rewritten code reads, by id. returned: what is in the result in place of some of them, by id.
     """
 
     decisions: LoopDecisions = field(default_factory=LoopDecisions)
@@ -128,6 +130,7 @@ class RecordedLoops:
     branches: list[tuple[int, BranchKey]] = field(default_factory=list)
     ended: list[RecordedLoop] = field(default_factory=list)
     symbols: dict[Symbol, LoopKey] = field(default_factory=dict)
+    sizes: set[Symbol] = field(default_factory=set)
     limits: dict[int, Limits] = field(default_factory=dict)
     iterations: Counter[LoopKey] = field(default_factory=Counter)
     rows: dict[int, Row] = field(default_factory=dict)
@@ -167,6 +170,9 @@ class RecordedLoops:
         """
         keys = self.open[::-1]
         if isinstance(error, NotInEveryIteration) and error.symbol is not None:
+            if self.can_assume(error.symbol):
+                self.decisions.sized.add(self.symbols[error.symbol])
+                return True
             outermost = self.symbols[error.symbol]
             keys = [outermost, *keys[keys.index(outermost) + 1 :]] if outermost in keys else [outermost]
         if not keys and not isinstance(error, NotInEveryIteration):
@@ -182,6 +188,10 @@ class RecordedLoops:
                 return True
         self.decisions.is_enabled = False
         return True
+
+    def can_assume(self, symbol: Symbol | None) -> bool:
+        """Whether another attempt can assume more of an integer that an iteration reads."""
+        return symbol in self.sizes and self.symbols[symbol] not in self.decisions.sized
 
     def reasons(self) -> tuple[str, ...]:
         """Returns the line of each loop that is unrolled, and why it is."""

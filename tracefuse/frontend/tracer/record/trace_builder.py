@@ -16,20 +16,23 @@ from tracefuse.ir.subfusion import extents_in
 if TYPE_CHECKING:
     from tracefuse.frontend.tracer.record.recorder import Recorder
 
+_RANGE = "the range of an index"
+
 
 class TraceBuilder(FusionBuilder):
     """Adds operand names to requirements, and knows the node that computes each value.
 
     reading, named (to be set): the operands of the current op, and their traced values. makers: the node of each
-    value. constants: arrays that are known, by their input. independent: values that depend on no argument. of_state:
-    those among them that depend on captured state. may_be_caught (to be set): whether the code that runs stands in a
-    `try` statement.
+    value. same_as: what placeholders of branches stand for. constants: arrays that are known, by their input.
+    independent: values that depend on no argument. of_state: those among them that depend on captured state.
+    may_be_caught (to be set): whether the code that runs stands in a `try` statement.
     """
 
     def __init__(self, recorder: Recorder) -> None:
         super().__init__()
         self._recorder = recorder
         self.makers: dict[int, Node] = {}
+        self.same_as: dict[int, int] = {}
         self.constants: dict[int, Any] = {}
         self.independent: set[int] = set()
         self.of_state: set[int] = set()
@@ -76,7 +79,7 @@ class TraceBuilder(FusionBuilder):
         """Whether the same operations on the same values compute two values; compares at most `most` operations."""
         pairs = [(first, second)]
         while pairs:
-            left, right = pairs.pop()
+            left, right = (self.same_as.get(number, number) for number in pairs.pop())
             if left == right:
                 continue
             left_maker, right_maker = self.makers.get(left), self.makers.get(right)
@@ -103,8 +106,10 @@ class TraceBuilder(FusionBuilder):
         if right - left != 0 and counters.occur_in(left, right):
             if relation == "<=" and counters.follows(right - left):
                 return
+            if self._follows_for_sizes(left, relation, right):
+                return
             if not counters.are_linear(left, right):
-                if not self._recorder.decide(left, relation, right, "the range of an index"):
+                if not self._recorder.decide(left, relation, right, _RANGE):
                     raise NotInEveryIteration("the range of an index is not known", counters.innermost(left, right))
                 return
             for end, other in counters.ends([left, right]):
@@ -115,6 +120,16 @@ class TraceBuilder(FusionBuilder):
             second = self._whose(right, first[0] + 1)
             message = message.replace("{left}", "{left}" + first[1]).replace("{right}", "{right}" + second[1])
         super().require(left, relation, right, message, hint, where, kind)
+
+    def _follows_for_sizes(self, left: Extent, relation: str, right: Extent) -> bool:
+        """Whether extents contain integers that iterations read, for all values of which the relation holds.
+
+        Raises NotInEveryIteration if it does not hold for all: the values of a call may be others.
+        """
+        sizes = self._recorder.loops.sizes.intersection((*symbols(left), *symbols(right)))
+        if sizes and not self._recorder.decide(left, relation, right, _RANGE):
+            raise NotInEveryIteration(f"{_RANGE} is not known", min(sizes, key=lambda one: one.id or 0))
+        return len(sizes) > 0
 
     def _whose(self, extent: Extent, start: int) -> tuple[int, str]:
         """Returns the first operand from `start` on that has this extent, and its description."""
