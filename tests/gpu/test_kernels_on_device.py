@@ -10,6 +10,7 @@ import threading
 import numpy as np
 import pytest
 
+from tests.kernel import cuda_algorithms
 from tests.kernel import cuda_kernels as cases
 from tracefuse import dtypes
 from tracefuse.dtypes import DType, bool_, float32, float64, int32, int64
@@ -235,7 +236,7 @@ def test_copies_of_every_width_move_every_element(dtype):
     [(float32, 4096, 512, 4), (dtypes.bfloat16, 4096, 128, 8), (dtypes.float16, 1024, 32, 8)],
 )
 def test_softmax_in_registers(dtype, columns, threads, width):
-    kernel = cases.softmax(dtype, columns, threads, width)
+    kernel = cuda_algorithms.softmax(dtype, columns, threads, width)
     x = (RANDOM.standard_normal((33, columns)) * 4).astype(dtype.numpy)
     (got,), (expected,) = both(units([kernel])[kernel.name], [x, np.zeros_like(x), 33])
     tolerance = 4e-6 if dtype is float32 else 2.0**-7
@@ -244,7 +245,7 @@ def test_softmax_in_registers(dtype, columns, threads, width):
 
 @pytest.mark.parametrize("dtype", [float32, dtypes.bfloat16, dtypes.int8, float64])
 def test_transposition_through_shared_memory(dtype):
-    kernel = cases.transpose(dtype)
+    kernel = cuda_algorithms.transpose(dtype)
     x = RANDOM.integers(-100, 100, (300, 500)).astype(dtype.numpy)
     (got,), _ = both(units([kernel])[kernel.name], [x, np.zeros((500, 300), dtype.numpy), 300, 500])
     np.testing.assert_array_equal(got, x.T)
@@ -253,7 +254,7 @@ def test_transposition_through_shared_memory(dtype):
 @pytest.mark.parametrize("threads", [32, 96, 256, 1024])
 @pytest.mark.parametrize("blocks", [1, 3])
 def test_welford_states_that_do_not_commute_combine_in_the_interpreters_order(threads, blocks):
-    kernel = cases.moments(threads)
+    kernel = cuda_algorithms.moments(threads)
     x = (RANDOM.standard_normal((50, 3000)) + 10).astype(np.float32)
     outputs = [np.zeros(50, np.float32), np.zeros(50, np.float32)]
     got, expected = both(units([kernel])["moments"], [x, *outputs, 50, 3000, blocks])
@@ -262,7 +263,7 @@ def test_welford_states_that_do_not_commute_combine_in_the_interpreters_order(th
 
 
 def test_argmax_takes_the_first_of_equals():
-    kernel = cases.argmax(256)
+    kernel = cuda_algorithms.argmax(256)
     x = RANDOM.integers(0, 50, (40, 5000)).astype(np.float32)
     (got,), _ = both(units([kernel])["argmax"], [x, np.zeros(40, np.int64), 40, 5000])
     np.testing.assert_array_equal(got, x.argmax(1))
@@ -270,7 +271,7 @@ def test_argmax_takes_the_first_of_equals():
 
 @pytest.mark.parametrize("elements", [3000, 10000, 20000])
 def test_shared_memory_beyond_the_static_limit(elements):
-    kernel = cases.large_shared(elements)
+    kernel = cuda_algorithms.large_shared(elements)
     x = np.arange(elements, dtype=np.float32)
     (got,), _ = both(units([kernel])["large_shared"], [x, np.zeros_like(x)])
     np.testing.assert_array_equal(got, x[::-1])
@@ -280,7 +281,7 @@ def test_shared_memory_beyond_the_static_limit(elements):
 @pytest.mark.parametrize(("cluster", "threads"), [(2, 32), (5, 96), (8, 512)])
 @pytest.mark.parametrize("dtype", [float32, float64, int32], ids=str)
 def test_blocks_of_a_cluster_write_each_others_shared_memory(dtype, cluster, threads):
-    kernel = cases.cluster_sum(dtype, cluster, threads)
+    kernel = cuda_algorithms.cluster_sum(dtype, cluster, threads)
     x = RANDOM.integers(-99, 99, 300 * cluster * threads).astype(dtype.numpy)
     (got,), expected = both(units([kernel])[kernel.name], [x, np.zeros(300 * cluster, dtype.numpy), 300])
     same_bits(got, expected[0])
@@ -305,7 +306,7 @@ def test_a_scalar_argument_of_every_type_arrives(dtype):
 def test_nothing_is_launched_for_an_empty_grid_and_a_grid_too_large_is_refused():
     import cupy
 
-    kernel = cases.column_sum(float32)
+    kernel = cuda_algorithms.column_sum(float32)
     function = units([kernel])[kernel.name]
     empty = cupy.zeros(0, np.float32)
     function.launch(empty, empty, 3, 0, 0)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.kernel import cuda_algorithms
 from tests.kernel import cuda_kernels as cases
 from tests.session.samples import in_suite
 from tracefuse import dtypes
@@ -23,17 +24,17 @@ from tracefuse.kernel.cuda.nvrtc import compile_source, compile_to_ptx, compile_
 GOLDEN = Path(__file__).parent / "golden"
 ARCHITECTURES = ("sm_80", "sm_90")
 EXAMPLES = {
-    "softmax_bf16": cases.softmax(dtypes.bfloat16, 4096, 128, 8),
-    "transpose_f32": cases.transpose(float32),
-    "moments": cases.moments(96),
+    "softmax_bf16": cuda_algorithms.softmax(dtypes.bfloat16, 4096, 128, 8),
+    "transpose_f32": cuda_algorithms.transpose(float32),
+    "moments": cuda_algorithms.moments(96),
 }
 SCHEDULES = [
     *EXAMPLES.values(),
-    cases.softmax(float32, 4096, 512, 4),
-    cases.argmax(256),
-    cases.column_sum(dtypes.float16),
-    cases.large_shared(3000),
-    cases.large_shared(10000),
+    cuda_algorithms.softmax(float32, 4096, 512, 4),
+    cuda_algorithms.argmax(256),
+    cuda_algorithms.column_sum(dtypes.float16),
+    cuda_algorithms.large_shared(3000),
+    cuda_algorithms.large_shared(10000),
 ]
 
 
@@ -165,7 +166,7 @@ def test_quotients_and_rounded_copies_compile(architecture):
 
 
 def test_blocks_that_leave_too_few_registers_are_given_up():
-    crowded = replace(cases.softmax(float32, 4096, 128, 8), blocks_per_multiprocessor=16)
+    crowded = replace(cuda_algorithms.softmax(float32, 4096, 128, 8), blocks_per_multiprocessor=16)
     assert "__launch_bounds__(128)" in compile_kernel(crowded, architecture="sm_90").source
     roomy = replace(crowded, blocks_per_multiprocessor=4)
     assert "__launch_bounds__(128, 4)" in compile_kernel(roomy, architecture="sm_90").source
@@ -252,8 +253,8 @@ def test_literals_have_their_own_type(value, dtype, text):
 
 
 def test_shared_memory_beyond_48_kib_is_dynamic_and_says_how_much():
-    assert shared_bytes(cases.large_shared(3000)) == 0
-    large = cases.large_shared(10000)
+    assert shared_bytes(cuda_algorithms.large_shared(3000)) == 0
+    large = cuda_algorithms.large_shared(10000)
     assert shared_bytes(large) == 80000
     source = emit_cuda(large)
     assert "extern __shared__ __align__(16) unsigned char dynamic_shared[];" in source
@@ -262,12 +263,12 @@ def test_shared_memory_beyond_48_kib_is_dynamic_and_says_how_much():
 
 def test_one_barrier_is_enough_for_a_block_reduction_outside_of_loops_and_two_in_one():
     assert emit_cuda(cases.group_reduce(float32, 256, 256)).count("__syncthreads") == 1
-    assert emit_cuda(cases.moments(256)).count("__syncthreads") == 2
+    assert emit_cuda(cuda_algorithms.moments(256)).count("__syncthreads") == 2
     assert emit_cuda(cases.group_reduce(float32, 32, 256)).count("__syncthreads") == 0
 
 
 def test_clusters_compile_where_there_are_any_and_wait_for_their_blocks_to_start():
-    kernels = [cases.cluster_sum(dtype, 8, 256) for dtype in (float32, float64, int32)]
+    kernels = [cuda_algorithms.cluster_sum(dtype, 8, 256) for dtype in (float32, float64, int32)]
     assert compile_many(kernels, architecture="sm_90")
     source = emit_cuda(kernels[0])
     assert "__cluster_dims__(8, 1, 1) __launch_bounds__(256)" in source
@@ -280,7 +281,7 @@ def test_clusters_compile_where_there_are_any_and_wait_for_their_blocks_to_start
 
 
 def test_an_asynchronous_copy_moves_4_8_or_n_times_16_bytes_from_global_to_shared_memory():
-    kernel = cases.cluster_sum(float32, 2, 32)
+    kernel = cuda_algorithms.cluster_sum(float32, 2, 32)
     at = next(k for k, s in enumerate(kernel.body) if isinstance(s, ir.StartCopy))
     copy = kernel.body[at]
     assert isinstance(copy, ir.StartCopy)
@@ -327,7 +328,7 @@ def test_kernels_that_differ_in_names_and_comments_only_compile_once():
 
 
 def test_grid_extents_are_written_over_the_parameters():
-    kernel = cases.transpose(float32)
+    kernel = cuda_algorithms.transpose(float32)
     blocks = grid_texts(kernel, [p.name for p in kernel.parameters])
     sizes = [p.name for p in kernel.scalars]
     assert [eval(text, dict(zip(sizes, (45, 70), strict=True))) for text in blocks] == [3, 2]

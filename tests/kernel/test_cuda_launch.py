@@ -11,6 +11,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from tests.kernel import cuda_algorithms
 from tests.kernel import cuda_kernels as cases
 from tracefuse import dtypes
 from tracefuse.dtypes import float32
@@ -55,7 +56,7 @@ def array(address: int) -> SimpleNamespace:
 
 
 def test_arrays_become_addresses_and_scalars_their_own_bytes():
-    function, driver = on_driver(cases.column_sum(float32))
+    function, driver = on_driver(cuda_algorithms.column_sum(float32))
     function.launch(array(2**40), 5, 10, 130, np.int64(-4))
     ((entry, shape, shared, stream, parameters),) = driver.launches
     assert (entry, shape, shared, stream) == (123, (3, 1, 1, 64, 1, 1), 0, 77)
@@ -77,7 +78,7 @@ def test_a_scalar_of_every_type_is_packed_as_numpy_stores_it(dtype):
 
 
 def test_an_empty_grid_launches_nothing():
-    function, driver = on_driver(cases.transpose(float32))
+    function, driver = on_driver(cuda_algorithms.transpose(float32))
     function.launch(0, 0, 0, 70)
     function.launch(0, 0, 45, 0)
     assert driver.launches == []
@@ -86,12 +87,12 @@ def test_an_empty_grid_launches_nothing():
 
 
 def test_what_cannot_be_launched_raises_with_the_values():
-    function, driver = on_driver(cases.transpose(float32))
+    function, driver = on_driver(cuda_algorithms.transpose(float32))
     with pytest.raises(DeviceError, match="1 x 65537 x 1 blocks exceeds the limit of 2147483647 x 65535 x 65535"):
         function.launch(0, 0, 65537 * 32, 32)
     with pytest.raises(DeviceError, match="takes 4 arguments, got 2"):
         function.launch(0, 0)
-    function, driver = on_driver(cases.column_sum(float32))
+    function, driver = on_driver(cuda_algorithms.column_sum(float32))
     with pytest.raises(DeviceError, match="do not fit"):
         function.launch(0, 0, 2**70, 64, 1)
     driver.refuses = True
@@ -100,7 +101,7 @@ def test_what_cannot_be_launched_raises_with_the_values():
 
 
 def test_large_shared_memory_is_asked_for_at_the_launch():
-    function, driver = on_driver(cases.large_shared(10000))
+    function, driver = on_driver(cuda_algorithms.large_shared(10000))
     function.launch(0, 0)
     assert driver.launches[0][2] == 80000
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.kernel import cuda_algorithms
 from tests.kernel import cuda_kernels as cases
 from tracefuse import dtypes
 from tracefuse.dtypes import float32, float64, int32, int64
@@ -38,7 +39,7 @@ def test_a_primitive_keeps_the_type_that_the_ir_says(name, dtype):
 def test_softmax_in_registers_equals_numpy(dtype, columns, threads, width):
     x = RANDOM.standard_normal((5, columns)).astype(dtype.numpy)
     y = np.zeros_like(x)
-    interpret(cases.softmax(dtype, columns, threads, width), [x, y, 5])
+    interpret(cuda_algorithms.softmax(dtype, columns, threads, width), [x, y, 5])
     wide = x.astype(np.float64)
     expected = np.exp(wide - wide.max(1, keepdims=True))
     expected /= expected.sum(1, keepdims=True)
@@ -49,28 +50,28 @@ def test_softmax_in_registers_equals_numpy(dtype, columns, threads, width):
 def test_transposition_through_shared_memory_equals_numpy(dtype):
     x = RANDOM.integers(-100, 100, (45, 70)).astype(dtype.numpy)
     y = np.zeros((70, 45), dtype.numpy)
-    interpret(cases.transpose(dtype), [x, y, 45, 70])
+    interpret(cuda_algorithms.transpose(dtype), [x, y, 45, 70])
     np.testing.assert_array_equal(y, x.T)
 
 
 def test_shared_memory_read_across_threads_without_a_barrier_is_an_error():
     x, y = np.zeros((32, 32), np.float32), np.zeros((32, 32), np.float32)
     with pytest.raises(InterpreterError, match=r"transpose_f32: no barrier: reads tile\[\d+\].*lane \d+ \(down = 0"):
-        interpret(cases.transpose(float32, barrier=False), [x, y, 32, 32])
+        interpret(cuda_algorithms.transpose(float32, barrier=False), [x, y, 32, 32])
 
 
 def test_a_column_tile_sums_a_strided_view_in_place():
     base = RANDOM.standard_normal((20, 130)).astype(np.float32)
     view = base[:, :100]
     y = np.zeros(100, np.float32)
-    interpret(cases.column_sum(float32), [view, y, 20, 100, 130])
+    interpret(cuda_algorithms.column_sum(float32), [view, y, 20, 100, 130])
     np.testing.assert_allclose(y, view.sum(0), rtol=1e-5, atol=1e-5)
 
 
 def test_a_reversed_view_is_addressed_from_its_first_element():
     base = np.arange(12.0, dtype=np.float32).reshape(3, 4)
     y = np.zeros(4, np.float32)
-    interpret(cases.column_sum(float32), [base[::-1], y, 3, 4, -4])
+    interpret(cuda_algorithms.column_sum(float32), [base[::-1], y, 3, 4, -4])
     np.testing.assert_array_equal(y, base.sum(0))
 
 
@@ -79,7 +80,7 @@ def test_a_reversed_view_is_addressed_from_its_first_element():
 def test_welford_states_combine_to_mean_and_variance(threads, blocks):
     x = (RANDOM.standard_normal((4, 300)) + 10).astype(np.float32)
     mean, variance = np.zeros(4, np.float32), np.zeros(4, np.float32)
-    interpret(cases.moments(threads), [x, mean, variance, 4, 300, blocks])
+    interpret(cuda_algorithms.moments(threads), [x, mean, variance, 4, 300, blocks])
     np.testing.assert_allclose(mean, x.mean(1, dtype=np.float64), rtol=1e-6)
     np.testing.assert_allclose(variance, x.var(1, dtype=np.float64), rtol=1e-5)
 
@@ -89,7 +90,7 @@ def test_argmax_finds_the_first_of_equals():
     x[0, 150] = x[0, 31] = 2
     x[1, 199] = 1
     y = np.zeros(3, np.int64)
-    interpret(cases.argmax(64), [x, y, 3, 200])
+    interpret(cuda_algorithms.argmax(64), [x, y, 3, 200])
     np.testing.assert_array_equal(y, [31, 199, 0])
 
 
@@ -112,7 +113,7 @@ def test_chunks_of_blocks_give_the_same_result(lanes_at_a_time):
 
 def test_no_block_runs_when_an_extent_is_zero():
     y = np.full(0, 5, np.float32)
-    interpret(cases.column_sum(float32), [np.zeros((3, 0), np.float32), y, 3, 0, 0])
+    interpret(cuda_algorithms.column_sum(float32), [np.zeros((3, 0), np.float32), y, 3, 0, 0])
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -335,17 +336,17 @@ def run_cluster(kernel: ir.Kernel, clusters: int = 3) -> tuple[np.ndarray, np.nd
 
 @pytest.mark.parametrize(("cluster", "threads"), [(1, 32), (2, 32), (4, 64), (8, 32), (5, 96)])
 def test_blocks_of_a_cluster_write_each_others_shared_memory(cluster, threads):
-    x, y = run_cluster(cases.cluster_sum(float32, cluster, threads))
+    x, y = run_cluster(cuda_algorithms.cluster_sum(float32, cluster, threads))
     np.testing.assert_array_equal(y, x.sum(1)[:, None] + np.arange(cluster))
 
 
 def test_memory_that_another_block_wrote_is_read_only_after_a_barrier_of_the_cluster():
     with pytest.raises(InterpreterError, match=r"no barrier: reads sums\[0\]"):
-        run_cluster(cases.cluster_sum(float32, 2, 32, barrier=False))
+        run_cluster(cuda_algorithms.cluster_sum(float32, 2, 32, barrier=False))
 
 
 def test_memory_of_another_block_that_was_touched_is_written_only_after_a_barrier_of_the_cluster():
-    kernel = cases.cluster_sum(float32, 2, 32)
+    kernel = cuda_algorithms.cluster_sum(float32, 2, 32)
     touched = ir.Store(ir.Buffer("sums", float32, "shared", 2), ZERO, cases.number(1.0, float32))
     at = next(k for k, s in enumerate(kernel.body) if isinstance(s, ir.StartCopy))
     with pytest.raises(InterpreterError, match=r"no cluster barrier: writes sums\[0\] of another block"):
@@ -353,7 +354,7 @@ def test_memory_of_another_block_that_was_touched_is_written_only_after_a_barrie
 
 
 def test_what_is_copied_ahead_is_there_only_when_it_was_awaited():
-    _, y = run_cluster(cases.cluster_sum(float32, 2, 32, copies=False))
+    _, y = run_cluster(cuda_algorithms.cluster_sum(float32, 2, 32, copies=False))
     assert np.isnan(y).all()
 
 
@@ -377,7 +378,7 @@ def test_of_copies_in_batches_the_last_ones_may_be_left_on_their_way(later, done
 
 
 def test_a_grid_that_is_not_a_multiple_of_the_cluster_and_a_rank_outside_it_are_errors():
-    kernel = cases.cluster_sum(float32, 4, 32)
+    kernel = cuda_algorithms.cluster_sum(float32, 4, 32)
     with pytest.raises(InterpreterError, match="12 blocks along the last axis are not a multiple of the cluster 5"):
         run_cluster(replace(kernel, cluster=5, grid=kernel.grid), clusters=3)
     with pytest.raises(InterpreterError, match="block rank 2 outside a cluster of 2, by lane 2"):
@@ -385,7 +386,7 @@ def test_a_grid_that_is_not_a_multiple_of_the_cluster_and_a_rank_outside_it_are_
 
 
 def test_a_barrier_that_one_block_of_a_cluster_misses_is_an_error():
-    kernel = cases.cluster_sum(float32, 2, 32)
+    kernel = cuda_algorithms.cluster_sum(float32, 2, 32)
     rank = ir.Variable("rank", int64)
     body = [ir.If(ir.call("eq", rank, ZERO), (s,)) if isinstance(s, ir.Barrier) else s for s in kernel.body]
     with pytest.raises(InterpreterError, match="a cluster barrier is not reached by all blocks of the cluster"):

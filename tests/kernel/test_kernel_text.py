@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.kernel import cuda_algorithms
 from tests.kernel import cuda_kernels as cases
 from tracefuse.dtypes import bool_, float32, int32, int64
 from tracefuse.kernel import kernel_ir as ir
@@ -41,7 +42,7 @@ def test_expressions_are_infix_with_the_parentheses_they_need(value, text):
 
 
 def test_a_kernel_prints_its_parameters_grid_loops_and_comments():
-    assert kernel_text(cases.softmax(float32, 64, 16, 2)) == (
+    assert kernel_text(cuda_algorithms.softmax(float32, 64, 16, 2)) == (
         """\
 kernel softmax_f32_64(x: const f32*, y: f32*, rows: i64)  target cuda, 16 threads as thread, 2 blocks a multiprocessor
   grid row in rows
@@ -71,10 +72,14 @@ kernel softmax_f32_64(x: const f32*, y: f32*, rows: i64)  target cuda, 16 thread
 
 
 def test_every_statement_of_the_ir_prints():
-    text = kernel_text(cases.transpose(float32)) + kernel_text(cases.moments(64)) + kernel_text(cases.argmax(64))
+    text = (
+        kernel_text(cuda_algorithms.transpose(float32))
+        + kernel_text(cuda_algorithms.moments(64))
+        + kernel_text(cuda_algorithms.argmax(64))
+    )
     for part in ("barrier", "shared tile: f32[1056]", "grid across in truncdiv(m + 31, 32)", "no contraction", "if "):
         assert part in text
-    text = kernel_text(cases.cluster_sum(float32, 2, 32))
+    text = kernel_text(cuda_algorithms.cluster_sum(float32, 2, 32))
     for part in (
         "clusters of 2 blocks", "held[i64(thread) : +1] = x[at : +1], awaited later", "await copies",
         "sums of block i64(thread)[rank] = state", "barrier of the cluster",

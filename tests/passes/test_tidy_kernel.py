@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from tests.kernel import cuda_kernels as cases
+from tests.kernel import cuda_algorithms
 from tracefuse.dtypes import float32, int64
 from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.interpreter.interpret import interpret
@@ -53,17 +53,17 @@ def test_a_name_that_is_alone_loses_its_number_and_the_others_count_from_one() -
 def test_tidied_kernels_of_a_gpu_compute_the_same() -> None:
     x = np.random.default_rng(3).standard_normal((3, 256)).astype(np.float32)
     results = []
-    for one in (cases.softmax(float32, 256, 64, 4), tidy(cases.softmax(float32, 256, 64, 4))):
+    for one in (cuda_algorithms.softmax(float32, 256, 64, 4), tidy(cuda_algorithms.softmax(float32, 256, 64, 4))):
         y = np.zeros_like(x)
         interpret(one, [x, y, 3])
         results.append(y)
     np.testing.assert_array_equal(*results)
     x, y = np.arange(45 * 70, dtype=np.float32).reshape(45, 70), np.zeros((70, 45), np.float32)
-    interpret(tidy(cases.transpose(float32)), [x, y, 45, 70])
+    interpret(tidy(cuda_algorithms.transpose(float32)), [x, y, 45, 70])
     np.testing.assert_array_equal(y, x.T)
 
 
 def test_tidying_twice_changes_nothing_more() -> None:
-    once = tidy(cases.softmax(float32, 256, 64, 4))
+    once = tidy(cuda_algorithms.softmax(float32, 256, 64, 4))
     assert tidy(once) == once
     assert replace(once, name="other") == replace(tidy(once), name="other")

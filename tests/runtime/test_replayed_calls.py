@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tracefuse import clear_caches, fuse, while_loop
+from tracefuse import DataType, FusionDefinition, clear_caches, fuse, while_loop
 from tracefuse.kernel.llvm.replay_functions import MOST_RECORDS
 from tracefuse.kernel.llvm.replay_records import ReplayChain, can_replay
 from tracefuse.runtime import replayed_calls
@@ -118,6 +118,18 @@ def test_numbers_are_read_at_each_call(chains: list[ReplayChain]) -> None:
     assert np.array_equal(f(x, 3), x * 3)
 
 
+def test_strides_and_integers_are_part_of_a_record(chains: list[ReplayChain]) -> None:
+    f, x = fuse(lambda x, k: x * (k / 4) + x.shape[0] + k), RANDOM.random((30, 40))
+    views = x, np.asfortranarray(x), x[::2], x[1::2], x[::-1], x[:, ::3], np.broadcast_to(x[0], (30, 40)), x[:15]
+    for _ in range(4):
+        for view in views:
+            for k in (3, -7):
+                np.testing.assert_allclose(f(view, k), view * (k / 4) + view.shape[0] + k, rtol=1e-12)
+    assert sum(chain.count for chain in chains) > 8
+    assert f(x, 2**40)[0, 0] == x[0, 0] * 2**38 + 30 + 2**40
+    np.testing.assert_allclose(f(x, 2**200), x * 2**198 + 30.0 + 2.0**200)
+
+
 def test_an_index_out_of_range_raises_in_a_replayed_call(chains: list[ReplayChain]) -> None:
     f, x, k = fuse(lambda x, k: x[k] + 1), RANDOM.random(50), RANDOM.integers(-50, 50, 20)
     for _ in range(4):
@@ -181,6 +193,16 @@ def test_a_chain_is_freed_with_its_function(chains: list[ReplayChain]) -> None:
     del f
     gc.collect()
     assert chain() is None
+
+
+def test_numbers_of_the_host_are_results_of_python() -> None:
+    with FusionDefinition() as fd:
+        t, s = fd.define_tensor([-1], True), fd.define_scalar(dtype=DataType.Int)
+        fd.add_output(fd.ops.mul(t, fd.ops.add(s, s)))
+        fd.add_output(fd.ops.add(s, s))
+    for k in (2, 3, 2, 2, 2):
+        array, number = fd.execute([np.ones(5, np.float32), k])
+        assert (array.tolist(), int(number)) == ([2.0 * k] * 5, 2 * k)
 
 
 def test_empty_arrays_and_loops_are_left_to_python(chains: list[ReplayChain]) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -198,11 +198,16 @@ class FusionDefinition(DefinitionReports):
         if not overrides and not profile and device is None and not capture_debug_output:
             return self._run(inputs, outputs)
         place = None if device is None else self._place_on(device, inputs)
+        run = (lambda: self._run_profiled(inputs, outputs)) if profile else lambda: self._run(inputs, outputs, place)
+        return self._run_under(overrides, run, captures=capture_debug_output)
+
+    def _run_under(self, overrides: dict[str, Any], run: Callable[[], list[Any]], *, captures: bool) -> list[Any]:
+        """Runs under other options. captures: keeps the log messages for `debug_output()`."""
         with contextlib.ExitStack() as stack:
             if overrides:
                 stack.enter_context(config.options(**overrides))
-            captured = stack.enter_context(captured_logs()) if capture_debug_output else None
-            results = self._run_profiled(inputs, outputs) if profile else self._run(inputs, outputs, place)
+            captured = stack.enter_context(captured_logs()) if captures else None
+            results = run()
             self._debug_output = None if captured is None else "\n".join(captured)
         return results
 

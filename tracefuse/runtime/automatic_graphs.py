@@ -40,7 +40,7 @@ def repeatable_call(
     plain = CallWriter(plan, target, options.graph == "on")
     call, text = compile_call(plain, facts, scalars)
     if options.graph != "auto" or not target.compiler.has_graphs or not plan.is_straight:
-        return replayed(call, plain), text
+        return replayed(call, plain, scalars), text
     with_graph = plan.for_graph()
     groups = with_graph.arena_plan.groups
     most = max((len(launches_of_graph(group)) for group in groups), default=0)

@@ -152,7 +152,7 @@ class CallWriter:
         is_elsewhere = self.calls.elsewhere_text()
         if is_elsewhere is not None:
             lines += [f"    if {is_elsewhere}:", "        return other_device(call, a)"]
-        lines += self._scalars()
+        lines += self.scalar_lines()
         for number, text in self.memory.reused_arrays():
             lines += [f"    {name_of(number)} = {text}", *self._addresses((number,))]
         if not self.plan.is_written:
@@ -275,7 +275,8 @@ class CallWriter:
 
     # -- instructions -------------------------------------------------------------------------------------------------
 
-    def _scalars(self) -> list[str]:
+    def scalar_lines(self) -> list[str]:
+        """Returns the lines that compute the scalars of the host."""
         nodes = [node for node in self.fusion.nodes if not self.fusion.values[node.outputs[0]].is_tensor]
         if not nodes:
             return []

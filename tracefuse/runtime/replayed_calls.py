@@ -2,7 +2,8 @@
 
 For arguments of the same sizes a call allocates, launches and releases the same. What that is comes from a generated
 function that reads the sizes as the call does and returns the shapes of arrays and the arguments of launches. A call
-stays as it is where anything else happens in it: library calls, copies, output buffers, strides, host scalars.
+stays as it is where anything else happens in it: library calls, copies, output buffers, scalars that the host computes
+from floats.
 """
 
 from __future__ import annotations
@@ -60,14 +61,15 @@ class _KernelLaunch:
 _Part = _Allocation | _KernelLaunch | Released
 
 
-def replayed(call: Call, writer: CallWriter) -> Call:
+def replayed(call: Call, writer: CallWriter, scalars: Callable[[Sequence[Any], Mapping[int, int]], Any]) -> Call:
     """Returns a call that is replayed for sizes that come again; the same call if it cannot be.
 
-    writer: wrote the call.
+    writer: wrote the call. scalars: as for `compile_call`.
     """
     parts = _Parts(writer).parts() if _is_plain(writer) else None
     if parts is None:
         return call
+    writer.names["compute_scalars"] = scalars
     learner = _Learner(call, writer, parts)
     chain = writer.target.compiler.chain(learner.run, writer.target.device.empty)
     if chain is None:
@@ -77,13 +79,13 @@ def replayed(call: Call, writer: CallWriter) -> Call:
 
 
 def _is_plain(writer: CallWriter) -> bool:
-    """Whether the types, ranks, sizes and layouts of arguments alone decide what a call does."""
+    """Whether the types, sizes, layouts and integers of arguments decide what a call does, and floats nothing else."""
     plan, fusion, memory = writer.plan, writer.fusion, writer.memory
     is_plain = plan.is_straight and plan.is_written and not any(arena.slot_sizes for arena in plan.arena_plan.arenas)
     is_plain = is_plain and not (plan.output_buffers or plan.donated or plan.reused or plan.aligned)
-    is_plain = is_plain and not any(layout is not None for layout in plan.layouts)
-    is_plain = is_plain and all(fusion.values[n].dtype.is_floating for n in fusion.scalar_inputs)
-    is_plain = is_plain and all(fusion.values[node.outputs[0]].is_tensor for node in fusion.nodes)
+    kinds = {fusion.values[n].dtype.kind for n in fusion.scalar_inputs}
+    computes_scalars = any(not fusion.values[node.outputs[0]].is_tensor for node in fusion.nodes)
+    is_plain = is_plain and kinds <= ({"int", "uint"} if computes_scalars else {"int", "uint", "float"})
     return is_plain and not any((*memory.slices(), *memory.tests(), *memory.types()))
 
 
@@ -101,8 +103,8 @@ class _Parts:
         for group in self._writer.arena_plan.groups:
             if not all(map(self._add, group)):
                 return None
-        results = [self._numbers[value] for value in program.outputs]
-        if len(set(results)) < len(results) or min(results, default=0) < self._first:
+        results = [self._numbers.get(value, -1) for value in program.outputs]  # -1 for a number of the host
+        if len(set(results)) < len(results) or min(results, default=-1) < self._first:
             return None
         return self._parts, results
 
@@ -151,16 +153,21 @@ class _Parts:
         return f"CallValue({self._numbers[value]})"
 
     def _number_text(self, value: int) -> str:
-        return self._text(value) if value in self._writer.fusion.scalar_inputs else name_of(value)
+        fusion = self._writer.fusion
+        is_float = value in fusion.scalar_inputs and fusion.values[value].dtype.is_floating
+        return self._text(value) if is_float else name_of(value)
 
 
 class _Learner:
     """Runs the calls that no record fits, and adds one for sizes that come a second time. chain: of the records."""
 
     def __init__(self, call: Call, writer: CallWriter, parts: tuple[list[_Part], list[int]]) -> None:
-        self._call, self._fusion = call, writer.fusion
+        self._call = call
         self._parts, self._results = parts
-        self._shapes = [writer.fusion.values[n].is_tensor for n in writer.fusion.inputs]
+        values = [writer.fusion.values[n] for n in writer.fusion.inputs]
+        layouts = dict(zip(writer.fusion.tensor_inputs, writer.plan.layouts, strict=True))
+        self._is_strided = [layouts.get(n) is not None for n in writer.fusion.inputs]
+        self._is_float = [not value.is_tensor and value.dtype.is_floating for value in values]
         self._device: ArrayDevice = writer.target.device
         self._describe: Callable[[Sequence[Any]], tuple[tuple[Any, ...], ...]] | None = None
         self._writer: CallWriter | None = writer
@@ -176,24 +183,26 @@ class _Learner:
         return outputs
 
     def _learn(self, arguments: tuple[Any, ...]) -> None:
-        key = tuple(a.shape if is_array else () for a, is_array in zip(arguments, self._shapes, strict=True))
+        key = tuple(map(self._argument, arguments, self._is_strided, self._is_float))
         if key not in self._seen:
             self._seen[key] = None
             self._is_learning = len(self._seen) < MOST_SEEN
             return
         chain = self.chain()
-        if chain is None or any(0 in shape for shape in key):
+        if chain is None or any(isinstance(argument, tuple) and 0 in argument[1] for argument in key):
             return
-        chain.add(*self._record(arguments, key))
+        chain.add(key, self._steps(arguments), self._results)
         self._is_learning = not chain.is_full
 
-    def _record(
-        self, arguments: tuple[Any, ...], shapes: tuple[tuple[int, ...], ...]
-    ) -> tuple[list[Argument], list[Step], list[int]]:
-        types = [
-            (a.dtype, shape) if is_array else None
-            for a, shape, is_array in zip(arguments, shapes, self._shapes, strict=True)
-        ]
+    @staticmethod
+    def _argument(argument: Any, is_strided: bool, is_float: bool) -> Argument:
+        if is_float:
+            return None
+        if isinstance(argument, int):
+            return argument
+        return argument.dtype, argument.shape, argument.strides if is_strided else None
+
+    def _steps(self, arguments: tuple[Any, ...]) -> list[Step]:
         steps: list[Step] = []
         for part, found in zip(self._parts, self._described(arguments), strict=True):
             match part:
@@ -204,7 +213,7 @@ class _Learner:
                     steps.append(Launched(function, found))
                 case Released():
                     steps.append(part)
-        return types, steps, self._results
+        return steps
 
     def _described(self, arguments: tuple[Any, ...]) -> tuple[tuple[Any, ...], ...]:
         """Returns for each part the shape or the arguments in a call, and nothing for a release."""
@@ -228,6 +237,7 @@ def _describing(writer: CallWriter, parts: Sequence[_Part]) -> Callable[[Sequenc
 
     inputs = ", ".join(map(name_of, writer.fusion.inputs))
     lines = ["def describe(a):", *([f"    {inputs}, = a"] if inputs else []), *writer.checks.shapes()]
+    lines += writer.scalar_lines()
     lines += [f"    return ({''.join(f'{text(part)}, ' for part in parts)})", ""]
-    names: Mapping[str, Any] = {"CallValue": CallValue, "ErrorFlag": ErrorFlag, "min": min, "max": max}
+    names: Mapping[str, Any] = {**writer.names, "CallValue": CallValue, "ErrorFlag": ErrorFlag, "min": min, "max": max}
     return compile_function("\n".join(lines), "describe", dict(names), "replay")  # type: ignore[no-any-return]

@@ -270,3 +270,28 @@ def test_a_trace_serves_all_diagonals_above_the_first_and_all_slices_that_are_le
     for k in (1, 2, 3, 4, 5, 0, -1, -2, -4):
         np.testing.assert_array_equal(fused(x, k), function(x, k))
     assert fused.cache_info().traces <= 4
+
+
+def test_parts_of_unequal_length_have_a_trace_for_their_number_whatever_the_extent() -> None:
+    fused = fuse(lambda x, k: np.array_split(x, k), target="reference")
+    for extent in (7, 8, 9, 12, 3, 2):
+        for sections in (3, 5):
+            x = np.arange(extent)
+            for part, expected in zip(fused(x, sections), np.array_split(x, sections), strict=True):
+                np.testing.assert_array_equal(part, expected)
+    assert fused.cache_info().traces <= 4
+
+
+@pytest.mark.parametrize("text", ["np.roll(x, k)", "np.repeat(x, k)", "np.array_split(x, k)", "np.roll(x[:, None], (k,), (0,))"])  # fmt: skip # noqa: E501
+def test_a_float_is_cut_off_where_numpy_takes_its_integer(text: str) -> None:
+    function = eval(f"lambda x, k: {text}", {"np": np})
+    fused = fuse(function, target="reference")
+    for k in (1.5, 2.0, 3, np.float32(2.9)):
+        for result, expected in zip(fused(np.arange(6.0), k), function(np.arange(6.0), k), strict=True):
+            np.testing.assert_array_equal(result, expected)
+
+
+def test_a_triangle_of_a_negative_number_of_rows_is_empty() -> None:
+    fused = fuse(lambda x, k: np.tri(k) * x, target="reference")
+    for k in (3, -1, 0, 2):
+        np.testing.assert_array_equal(fused(2.0, k), np.tri(k) * 2.0)

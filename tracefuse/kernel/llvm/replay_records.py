@@ -63,8 +63,8 @@ class Released:
 
 Step: TypeAlias = Allocated | Launched | Released
 
-Argument: TypeAlias = tuple[np.dtype[Any], tuple[int, ...]] | None
-"""What a call's argument is: an array of a type and a shape, or a float."""
+Argument: TypeAlias = tuple[np.dtype[Any], tuple[int, ...], tuple[int, ...] | None] | int | None
+"""What an argument of a call is: an array of a type, a shape and strides (None: contiguous); an integer; a float."""
 
 register(Cache(
     "kernel.llvm.replay_records.ReplayChain._kept", "records of calls that are replayed", "sizes of arguments",
@@ -96,10 +96,13 @@ def _record(arguments: Sequence[Argument], steps: Sequence[Step], results: Seque
     table: list[int] = []
     for argument in arguments:
         if argument is None:
-            table += (0, 0, 0)
+            table += (0, 0, 0, 0)
+        elif isinstance(argument, int):
+            table += (0, 1, argument, 0)
         else:
-            dtype, shape = argument
-            table += (words.object(dtype), len(shape), words.array(shape))
+            dtype, shape, strides = argument
+            steps_of = 0 if strides is None else words.array(strides)
+            table += (words.object(dtype), len(shape), words.array(shape), steps_of)
     launches = [record_of(step.function) for step in steps if isinstance(step, Launched)]
     code = [word for step in steps for word in _step(step, words)]
     code += (replay_functions.RETURN, len(results), words.array(results))

@@ -12,7 +12,7 @@ from tracefuse.errors import DtypeError, IndexTypeError, NoAttributeError, Scala
 from tracefuse.frontend.numpy_api.registration.registry import Functions
 from tracefuse.frontend.tracer.array_ops import shaping, traced_ops
 from tracefuse.frontend.tracer.array_ops.in_place import into
-from tracefuse.frontend.tracer.array_ops.integers_as_sizes import as_size
+from tracefuse.frontend.tracer.array_ops.integers_as_sizes import as_size, cut_off
 from tracefuse.frontend.tracer.array_ops.selections import decided_by_data
 from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_tensor, iota
 from tracefuse.frontend.tracer.values import views
@@ -76,7 +76,7 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Any:
     result = traced if axes else traced_ops.copy(traced)
     for amount, position in zip(shifts, axes, strict=True):
         dim = normalize_axis(operator.index(position), len(traced.extents))
-        (extent,) = shaping.new_shape_entries((amount,), recorder)
+        (extent,) = shaping.new_shape_entries((cut_off(amount),), recorder)
         result = recorder.movement("roll", [result], shift=extent, dim=dim)
     if len(result.extents) > 1:
         views.of_new_array(result, [traced], copies=True)
@@ -144,7 +144,7 @@ def repeat(a: Any, repeats: Any, axis: Any = None) -> Any:
         repeats = list(repeats)
     if isinstance(repeats, (list, tuple, np.ndarray)) and not isinstance(repeats, Traced) and np.size(repeats) == 1:
         repeats = np.asarray(repeats).item()
-    repeats = int(repeats) if isinstance(repeats, np.integer) else repeats
+    repeats = int(repeats) if isinstance(repeats, np.integer) else cut_off(repeats)
     traced = as_tensor(shaping.with_axis(a, axis)) if axis is not None else shaping.reshape(as_tensor(a), -1)
     recorder = traced.recorder
     dim = normalize_axis(0 if axis is None else operator.index(axis), len(traced.extents))

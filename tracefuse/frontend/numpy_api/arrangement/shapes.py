@@ -16,12 +16,13 @@ from tracefuse.frontend.numpy_api.registration import array_memory
 from tracefuse.frontend.numpy_api.registration.registry import Functions, functions
 from tracefuse.frontend.tracer.array_ops import shaping
 from tracefuse.frontend.tracer.array_ops.in_place import into
-from tracefuse.frontend.tracer.array_ops.integers_as_sizes import as_size
+from tracefuse.frontend.tracer.array_ops.integers_as_sizes import as_size, cut_off
 from tracefuse.frontend.tracer.array_ops.traced_ops import as_tensor, as_traced, astype, axes_of, warn_of_lost_parts
 from tracefuse.frontend.tracer.values import settled_extents
-from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize
+from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize, wrap
 from tracefuse.frontend.tracer.values.traced import Traced
 from tracefuse.ir.axes import normalize_axis
+from tracefuse.ir.extents import minimum
 
 FUNCTIONS = Functions()
 implements = FUNCTIONS.implements
@@ -216,19 +217,15 @@ def _split_along(ary: Any, indices_or_sections: Any, axis: Any, *, equal: bool) 
     if isinstance(indices_or_sections, (list, tuple, np.ndarray)):
         cuts = [0, *map(as_size, indices_or_sections), extent]
     else:
-        count = operator.index(indices_or_sections)
+        count = operator.index(cut_off(indices_or_sections))
         if count < 1:
             raise ShapeError("number sections must be larger than 0.")
         if equal:
             message = f"split: axis {dim} does not divide into {count} equal parts: {{left}} elements are left over"
             over = traced.extents[dim] % count
             recorder.builder.require(over, "==", 0, message, "use np.array_split", source.user_line())
-        each, extra = extent // count, extent % count
-        cuts = [0]
-        for k in range(count):
-            longer = not equal and bool(extra > k)
-            cuts.append(cuts[-1] + each + int(longer))
-        cuts[-1] = extent
+        each, extra = traced.extents[dim] // count, 0 if equal else traced.extents[dim] % count
+        cuts = [0, *(wrap(each * k + minimum(extra, k), recorder) for k in range(1, count)), extent]
     before = (slice(None),) * dim
     return [shaping.getitem(traced, (*before, slice(cuts[k], cuts[k + 1]))) for k in range(len(cuts) - 1)]
 

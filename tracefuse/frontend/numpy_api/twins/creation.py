@@ -35,8 +35,9 @@ from tracefuse.frontend.tracer.array_ops.traced_ops import apply, iota, recorder
 from tracefuse.frontend.tracer.record.assigned_numbers import checked_entries
 from tracefuse.frontend.tracer.record.recorder import Recorder, current
 from tracefuse.frontend.tracer.values import views
-from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize
+from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize, extent_of, wrap
 from tracefuse.frontend.tracer.values.traced import Traced, holds_traced
+from tracefuse.ir.extents import maximum
 
 _RANDOM = random_calls.recording_functions()
 RECORDING: dict[int, Any] = dict(TAKING_LISTS)
@@ -271,8 +272,14 @@ def identity(recorder: Recorder, n: Any, dtype: Any = None, **more: Any) -> Any:
 
 @_replaces(np.tri)
 def tri(recorder: Recorder, N: Any, M: Any = None, k: Any = 0, dtype: Any = float, **more: Any) -> Any:
-    rows, columns = _coordinates(recorder, N, N if M is None else M)
+    rows, columns = _coordinates(recorder, *(_not_negative(recorder, one) for one in (N, N if M is None else M)))
     return traced_ops.astype(apply("ge", apply("add", rows, _offset(k)), columns), dtype or float)
+
+
+def _not_negative(recorder: Recorder, size: Any) -> Any:
+    """Returns a size; 0 for a negative one."""
+    extent = extent_of(size)
+    return size if extent is None else wrap(maximum(0, extent), recorder)
 
 
 def _offset(k: Any) -> Any:

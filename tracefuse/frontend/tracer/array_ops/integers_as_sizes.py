@@ -10,6 +10,8 @@ from __future__ import annotations
 import operator
 from typing import Any
 
+import numpy as np
+
 from tracefuse import source
 from tracefuse.dtypes import uint64
 from tracefuse.frontend.tracer.record.assumptions import ScalarGuard
@@ -17,6 +19,14 @@ from tracefuse.frontend.tracer.record.recorder import Recorder
 from tracefuse.frontend.tracer.values.host_numbers import ConstantNumber, HeldNumber
 from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize, wrap
 from tracefuse.frontend.tracer.values.traced import Traced
+
+
+def cut_off(value: Any) -> Any:
+    """Returns the integer that `int` makes of a float, also of one that the call passes; any other value as it is."""
+    is_float = isinstance(value, (float, np.floating))
+    if isinstance(value, Traced):
+        is_float = value.on_host and value.value.dtype.kind == "float"
+    return int(value) if is_float else value
 
 
 def as_size(value: Any, pins: bool = True) -> Any:
