@@ -212,3 +212,12 @@ def test_empty_arrays_and_loops_are_left_to_python(chains: list[ReplayChain]) ->
         assert f(np.ones((0, 3))).shape == (0, 3)
         assert g(np.ones(3)).tolist() == [64.0, 64.0, 64.0]
     assert all(chain.count == 0 for chain in chains)
+
+
+def test_a_definition_without_inputs_runs_again_and_again() -> None:
+    with FusionDefinition() as fd:
+        for length, start, step, dtype in ((2, 0, 2, DataType.Int), (3, 100, 1, DataType.Int32)):
+            fd.add_output(fd.ops.iota(*map(fd.define_scalar, (length, start, step)), dtype))
+    for _ in range(4):
+        first, second = fd.execute([])
+        assert (first.tolist(), second.tolist()) == ([0, 2], [100, 101, 102])

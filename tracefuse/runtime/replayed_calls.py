@@ -117,8 +117,9 @@ class _Parts:
                 )
                 return True
             case Release(value):
-                if self._numbers.get(value, 0) >= self._first:
-                    self._parts.append(Released(self._numbers[value]))
+                number = self._numbers.get(value)
+                if number is not None and number >= self._first:
+                    self._parts.append(Released(number))
                 return True
             case Launch():
                 return self._launch(instruction)

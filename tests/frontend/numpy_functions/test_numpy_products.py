@@ -139,7 +139,9 @@ def test_a_product_with_the_transpose_of_a_matrix_copies_nothing(dtype: Any) -> 
             first, second = both(x, layout)
             assert np.array_equal(first, x @ weight.T)
             assert np.array_equal(second, weight.T * weight.T)
-        assert [s.definition.fusion.nodes[0].op.name for s in fused.segments(x, weight)] == ["linear"]
+        (segment,) = fused.segments(x, weight)
+        called = [node.op.name for node in segment.definition.fusion.nodes if node.op.kind == "library"]
+        assert called == ([] if len(shape) == 1 else ["linear"])  # the product with a vector is a sum in a kernel
     assert fused.cache_info().traces == 3
 
 
