@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from fractions import Fraction
 from typing import Any, TypeAlias
 
 from tracefuse.dtypes import int64
@@ -18,8 +17,8 @@ from tracefuse.kernel.loop_driver import DriverStatement, LoadNumber
 from tracefuse.runtime.driver_parameters import NotCompiled, StepTensor
 from tracefuse.runtime.step_integers import Number, Operand, StepIntegers
 
-MOST_SAMPLES = 240
-"""The number of sampled steps of a loop that reads integers."""
+SAMPLES_OF_INTEGER = 60
+"""The number of sampled steps for each integer that a loop reads."""
 
 Ranges: TypeAlias = Sequence[tuple[int, int, int]]
 """For each integer the smallest and the largest value, and the position of one that counts against this, or -1."""
@@ -43,7 +42,7 @@ def numbers_of_steps(
     choices = len(_SHARES) ** len(ranges)
     sampled: list[int] = []
     rows: list[tuple[int, ...]] = []
-    for place in _some_of(len(parents) * choices):
+    for place in _some_of(len(parents) * choices, SAMPLES_OF_INTEGER * len(ranges)):
         position, choice = divmod(place, choices)
         sampled.append(position)
         rows.append(_chosen([(least, most[parents[position]], before) for least, most, before in ranges], choice))
@@ -57,23 +56,21 @@ def numbers_of_steps(
     return [parents[position] for position in sampled], numbers
 
 
-_SHARES: Sequence[tuple[Fraction, int]] = (
-    (Fraction(1, 3), 0), (Fraction(0), 0), (Fraction(1), 0), (Fraction(1, 2), 0), (Fraction(0), 1), (Fraction(1), -1),
-)  # fmt: skip
-"""The sampled values in a range: a share of its length after the smallest value, and what is added.
+_SHARES: Sequence[tuple[int, int, int]] = ((1, 3, 0), (0, 1, 0), (1, 1, 0), (1, 2, 0), (0, 1, 1), (1, 1, -1))
+"""The sampled values in a range: a share of its length after the smallest value, a fraction, and what is added.
 
 Slices of one element have a plan of their own, so lengths of 1 and positions before the last one are among them.
 """
 
 
-def _some_of(count: int) -> list[int]:
-    """Returns places below `count`: all, or as many as are sampled, from all parts."""
-    if count <= MOST_SAMPLES:
+def _some_of(count: int, most: int) -> list[int]:
+    """Returns places below `count`: all, or `most` from all parts."""
+    if count <= most:
         return list(range(count))
     stride = int(count * 0.618) | 1
     while math.gcd(stride, count) > 1:
         stride += 2
-    return [k * stride % count for k in range(MOST_SAMPLES)]
+    return [k * stride % count for k in range(most)]
 
 
 def _chosen(ranges: Ranges, place: int) -> tuple[int, ...]:
@@ -81,7 +78,7 @@ def _chosen(ranges: Ranges, place: int) -> tuple[int, ...]:
     values: list[int] = []
     for least, most, before in ranges:
         place, choice = divmod(place, len(_SHARES))
-        share, more = _SHARES[choice]
+        share, whole, more = _SHARES[choice]
         largest = max(most - (values[before] if before >= 0 else 0), least)
-        values.append(min(max(least + int(share * (largest - least)) + more, least), largest))
+        values.append(min(max(least + share * (largest - least) // whole + more, least), largest))
     return tuple(values)
