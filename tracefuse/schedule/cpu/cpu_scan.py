@@ -11,7 +11,7 @@ from __future__ import annotations
 from itertools import chain
 
 from segments import Verdict, yes
-from tracefuse.ir.extents import ceildiv
+from tracefuse.ir.extents import Symbol, ceildiv, symbol_of, symbols
 from tracefuse.ir.fusion import Node
 from tracefuse.kernel.kernel_ir import Assign, Buffer, Declare, Expression, Load, Store, Variable
 from tracefuse.schedule.body import Body
@@ -35,6 +35,11 @@ def _lower(problem: CpuProblem, decision: None) -> Lowered:
 
 
 SCAN = Template("scan", _accepts, _lower, scans=True)
+
+
+def _symbols_at(region: Region, node: Node) -> set[Symbol]:
+    """Returns the symbols of the coordinates at which the elements of a scan are defined."""
+    return {one for coordinate in region.at[node.outputs[0]][0] for one in symbols(coordinate)}
 
 
 def _define(body: Body, region: Region, node: Node, state: Expression) -> None:
@@ -76,8 +81,12 @@ def _columns(region: Region, name: str, contract: bool) -> LaunchSpec:
         for node, buffer in zip(nodes, state_buffers, strict=True):
             body.append(Store(buffer, body.index.code(columns.place), neutral_state(node)))
 
+    # An element that is the same in all columns is defined in each: what reads it must not be hoisted before it.
+    are_shared = any(symbol_of(inner.index) not in _symbols_at(region, node) for node in nodes)
+
     def scan() -> None:
         at = body.index.code(columns.place)
+        body.levels[-1].barrier = are_shared
         for node, buffer in zip(nodes, state_buffers, strict=True):
             ((element,),) = lifted(body, region, node)
             (state,) = body.name("state", (state_after(body, node, loop.index, Load(buffer, at), element),))
