@@ -89,8 +89,18 @@ def sizes_from_sizes(x: Any, rows: Any, widths: Any) -> Any:
     return total
 
 
+def slices_without_readers(x: Any, rows: Any, widths: Any) -> Any:
+    result = np.zeros(rows.size)
+    for i in range(rows.size - 1):
+        _ = x[rows[i] : rows[i + 1]]
+        part = x[widths[i] : widths[i] + 3]
+        unread = x[: rows[i]]
+        result[i] = part.sum() + unread.size
+    return result
+
+
 FUNCTIONS = [
-    sums_of_rows, sparse_product, centred_rows, updated_in_place, moving_mean, lengths_and_sums, conditional,
+    slices_without_readers, sums_of_rows, sparse_product, centred_rows, updated_in_place, moving_mean, lengths_and_sums, conditional,
     rows_of_a_table, sizes_from_sizes,
 ]  # fmt: skip
 

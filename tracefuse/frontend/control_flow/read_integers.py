@@ -103,14 +103,15 @@ class ReadIntegers:
     def in_inner_loops(self, nodes: Sequence[Node], outputs: Sequence[int]) -> tuple[list[Node], list[int]]:
         """Returns the nodes of a body with inner loops, and its outputs. Raises NotInEveryIteration."""
         levels = self._levels(nodes)
-        deepest = max(levels.values(), default=0)
+        deepest = max((levels[node.outputs[0]] for node in nodes), default=0)
         if deepest > MOST_DEPTH:
             raise NotInEveryIteration("sizes depend on one another more than 4 times")
         remaining, results = list(nodes), list(outputs)
         for level in range(deepest, 0, -1):
             inside = [node for node in remaining if levels[node.outputs[0]] >= level]
             wanted = [number for number in results if levels.get(number, 0) >= level]
-            node = self._inner_loop(inside, wanted, [k for k in self.known if levels.get(k, 0) == level])
+            read = {number for one in inside for number in (*one.inputs, *self.read_by(one))}
+            node = self._inner_loop(inside, wanted, [k for k in self.known if k in read and levels[k] == level])
             levels |= dict.fromkeys(node.outputs, level - 1)
             replaced = dict(zip(self._in_order(inside, wanted)[0], node.outputs, strict=True))
             remaining = [one for one in remaining if levels[one.outputs[0]] < level] + [node]
@@ -129,8 +130,6 @@ class ReadIntegers:
             if level and node.op.effect:
                 raise NotInEveryIteration("random numbers are drawn after a computed size")
             levels |= dict.fromkeys(node.outputs, level)
-        for number, one in self.known.items():  # what another integer counts against
-            levels.setdefault(number, levels.get(one.value, 0) + 1)
         return levels
 
     def _in_order(self, nodes: Sequence[Node], outputs: Sequence[int]) -> tuple[list[int], list[int]]:

@@ -116,7 +116,7 @@ def _sum(recorder: Recorder, number: int) -> tuple[int, Extent]:
     total: Extent = 0
     for _ in range(_MOST_TERMS):
         node = recorder.builder.makers.get(number)
-        if node is None or node.op not in (ADD, SUBTRACT):
+        if node is None or node.op not in (ADD, SUBTRACT) or node.compute is not int64:  # narrower ones wrap around
             break
         (left, first), (right, second) = ((operand, _extent_of(recorder, operand)) for operand in node.operands)
         sign = 1 if node.op is ADD else -1
