@@ -100,7 +100,8 @@ def slices_without_readers(x: Any, rows: Any, widths: Any) -> Any:
 
 
 FUNCTIONS = [
-    slices_without_readers, sums_of_rows, sparse_product, centred_rows, updated_in_place, moving_mean, lengths_and_sums, conditional,
+    slices_without_readers,
+    sums_of_rows, sparse_product, centred_rows, updated_in_place, moving_mean, lengths_and_sums, conditional,
     rows_of_a_table, sizes_from_sizes,
 ]  # fmt: skip
 
