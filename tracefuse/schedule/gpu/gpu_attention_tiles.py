@@ -8,10 +8,11 @@ Must not know: kernel IR.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 
 from segments import Verdict, yes
-from segments.lazy_dataclasses import dataclass
+from segments.lazy_dataclasses import dataclass, replace
 from tracefuse.dtypes import float16
 from tracefuse.ir.extents import Extent, Symbol, ceildiv
 from tracefuse.passes.attention_match import Attention
@@ -22,47 +23,49 @@ from tracefuse.schedule.gpu.gpu_problem import GpuProblem
 from tracefuse.schedule.gpu.gpu_tiles import MATRIX, WARP, pitch_of
 from tracefuse.schedule.refusal_codes import RegionRefusal
 
-WIDE_FEATURES = 128
-"""With more features, a warp takes 16 queries and a tile 32 keys: sums of 32 rows would not fit in registers."""
+NARROW_FEATURES, ROOMY_FEATURES, WIDE_FEATURES = 32, 96, 128
+"""With at most the first, and with more than the second, tiles have SMALL_KEYS keys: the softmax of larger ones waits
+longer than few products last, and their scores take all registers beside many sums. With more than the last, a warp
+takes 16 queries. (H200)"""
 SMALL_KEYS = 32
 """The keys of a small tile; others have twice as many."""
 FLOAT32_KEYS = {False: 32, True: 16}
 """The keys of a tile of float32, with up to ROOMY_FEATURES and with more, whose sums take half the registers. (H200)"""
-ROOMY_FEATURES = 96
-"""With more features, large tiles of keys take all registers. Small ones are faster where scores read a mask as well,
-and where their odd number covers a short sequence with fewer places without a key. (H200)"""
-SHORT_KEYS = {False: 96, True: 480}
-"""The most keys of a short sequence, with up to ROOMY_FEATURES and with more."""
+SHORT_KEYS = {False: 96, True: 160}
+"""The most keys of a short sequence, for tiles of 128 and of 64 queries: an odd number of small tiles covers it with
+fewer places without a key. (H200)"""
 WHOLE = (80, 96)
 """The tiles that hold all queries, or all keys, of a sequence of more than 64: a warp takes 16 queries there. (H200)"""
 RESIDENT_THREADS = 512
 """Threads of a multiprocessor to aim for where a block has all rows: some of them wait for memory. (H200)"""
 MOST_WHOLE_FEATURES = 128
-MOST_STAGED_FEATURES = 64
-"""The most features with two tiles of keys in shared memory: with more, registers would not hold what is on its way."""
-NARROW_BLOCKS = 3
-"""The blocks of a multiprocessor with four warps of one matrix, if there are two tiles of keys; else BLOCKS. (H200)"""
+STAGED_FEATURES = 64
+"""The most features with two large tiles of keys in shared memory; for small ones WIDE_FEATURES are. If blocks of 128
+queries read masks, registers do not hold what is on its way. (H200)"""
+FEW_BLOCKS, STAGED_BLOCKS = 4, 3
+"""The blocks of a multiprocessor with 4 warps of 16 queries and up to STAGED_FEATURES features, and of those with two
+tiles of keys in shared memory; else BLOCKS. (H200)"""
 NARROW_TILES = 3
-"""An odd number of tiles of 64 queries, with up to so many, leaves fewer rows of the last block without a query than
-tiles of 128 do; these are faster where they are full. (H200)"""
+"""So many tiles of 64 queries have fewer rows without a query than tiles of 128, which are faster if full. (H200)"""
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionTiles:
     """The extents of an attention's tiles: features of query and value, warps, matrices of 16 queries a warp, keys.
 
-    single: one tile has all keys. stages: the tiles of keys and of values in shared memory at a time. fixed: the
-    symbols of the features, with their values.
+    is_half: whether the operands are of a half type. fixed: the symbols of the features, with their values. single: one
+    tile has all keys. stages: the tiles of keys and of values in shared memory at a time.
     """
 
     query_features: int
     value_features: int
+    is_half: bool
+    fixed: Mapping[Symbol, Extent]
     warps: int
     matrices: int
     keys: int
     single: bool
-    stages: int
-    fixed: Mapping[Symbol, Extent]
+    stages: int = 1
 
     @property
     def queries(self) -> int:
@@ -73,8 +76,12 @@ class AttentionTiles:
         """The blocks of a multiprocessor, at least."""
         if self.warps > WARPS:
             return RESIDENT_THREADS // (self.warps * WARP)
-        narrow = self.stages > 1 and self.matrices == 1
-        return (NARROW_BLOCKS if narrow else BLOCKS) * WARPS // self.warps
+        blocks = BLOCKS
+        if self.matrices == 1 and self.stages > 1:
+            blocks = STAGED_BLOCKS
+        elif self.matrices == 1 and self.is_half and max(self.query_features, self.value_features) <= STAGED_FEATURES:
+            blocks = FEW_BLOCKS
+        return blocks * WARPS // self.warps
 
 
 def accepts(problem: GpuProblem) -> Verdict:
@@ -90,29 +97,37 @@ def accepts(problem: GpuProblem) -> Verdict:
     queries, keys = problem.fusion.shape_of(match.scores)[-2:]
     most = max(features.values())
     is_half = problem.fusion.values[match.query.number].dtype.is_half
-    small = most > WIDE_FEATURES
+    make = partial(AttentionTiles, features[match.query], features[match.value], is_half, fixed)
     few = problem.sizes.at_most(queries, WARPS * MATRIX, "few queries take small tiles")
     if is_half and not few and most <= MOST_WHOLE_FEATURES:
         whole = [_whole(problem, extent) for extent in (queries, keys)]
         if all(whole):
-            warps, of_tile = whole[0] // MATRIX, whole[1]
-            return yes(AttentionTiles(features[match.query], features[match.value], warps, 1, of_tile, True, 1, fixed))
-    is_crowded = most > ROOMY_FEATURES and _reads_masks(problem, match)
-    if not is_half:
-        of_tile = FLOAT32_KEYS[most > ROOMY_FEATURES]
-    elif small or is_crowded or _fills_small_tiles(problem, keys, most):
-        of_tile = SMALL_KEYS
-    else:
-        of_tile = 2 * SMALL_KEYS
-    narrow = small or few or (is_half and most <= MOST_STAGED_FEATURES and _fills_narrow_tiles(problem, queries))
-    matrices, warps = 1 if narrow else 2, WARPS
+            return yes(make(warps=whole[0] // MATRIX, matrices=1, keys=whole[1], single=True))
+    narrow = few or most > WIDE_FEATURES or (is_half and _fills_narrow_tiles(problem, queries))
+    warps = WARPS
     while few and warps > 1 and problem.sizes.at_most(queries, warps // 2 * MATRIX, "every warp has queries"):
         warps //= 2
-    single = problem.sizes.at_most(keys, of_tile, "a tile has all keys")
-    extents = features[match.query], features[match.value], warps, matrices, of_tile, single
-    staged = AttentionTiles(*extents, 2, fixed)
-    is_staged = is_half and not single and most <= MOST_STAGED_FEATURES and _fits(problem, staged)
-    return yes(staged if is_staged else AttentionTiles(*extents, 1, fixed))
+    make = partial(make, warps=warps, matrices=1 if narrow else 2)
+    if is_half:
+        return yes(_of_halves(problem, match, keys, make))
+    of_tile = FLOAT32_KEYS[most > ROOMY_FEATURES]
+    return yes(make(keys=of_tile, single=problem.sizes.at_most(keys, of_tile, "a tile has all keys")))
+
+
+def _of_halves(
+    problem: GpuProblem, match: Attention, keys: Extent, make: Callable[..., AttentionTiles]
+) -> AttentionTiles:  # fmt: skip
+    """Returns the tiles of an attention of halves; guards the number of keys. make: takes all about keys."""
+    reads_masks = _reads_masks(problem, match)
+    small = make(keys=SMALL_KEYS, single=problem.sizes.at_most(keys, SMALL_KEYS, "a tile has all keys"), stages=2)
+    most, is_narrow = max(small.query_features, small.value_features), small.matrices == 1
+    if small.single or _takes_small_tiles(problem, keys, most, is_narrow, reads_masks):
+        tiles, most_staged = small, WIDE_FEATURES
+    else:
+        single = problem.sizes.at_most(keys, 2 * SMALL_KEYS, "a tile has all keys")
+        tiles, most_staged = make(keys=2 * SMALL_KEYS, single=single, stages=2), STAGED_FEATURES
+    is_staged = not tiles.single and most <= most_staged and (is_narrow or not reads_masks) and _fits(problem, tiles)
+    return tiles if is_staged else replace(tiles, stages=1)
 
 
 def _fits(problem: GpuProblem, tiles: AttentionTiles) -> bool:
@@ -144,8 +159,15 @@ def _fills_narrow_tiles(problem: GpuProblem, queries: Extent) -> bool:
     return not problem.sizes.at_most(queries, (NARROW_TILES - 1) * rows, reason)
 
 
-def _fills_small_tiles(problem: GpuProblem, keys: Extent, features: int) -> bool:
-    """Whether small tiles cover the keys of a short sequence with fewer unused ones; guards their number."""
-    if not problem.sizes.at_most(keys, SHORT_KEYS[features > ROOMY_FEATURES], "a short sequence of keys"):
+def _takes_small_tiles(problem: GpuProblem, keys: Extent, features: int, narrow: bool, reads_masks: bool) -> bool:
+    """Whether tiles of halves have few keys; guards their number. narrow: blocks have at most 64 queries."""
+    is_crowded = features > ROOMY_FEATURES
+    if is_crowded and reads_masks:
+        return True
+    if problem.sizes.at_most(keys, 2 * SMALL_KEYS, "a tile has all keys"):
+        return False
+    if is_crowded or (features <= NARROW_FEATURES and not reads_masks):
+        return True
+    if not problem.sizes.at_most(keys, SHORT_KEYS[narrow], "a short sequence of keys"):
         return False
     return not problem.sizes.is_multiple(ceildiv(keys, SMALL_KEYS), 2, "an even number of small tiles has all keys")

@@ -42,7 +42,7 @@ USUAL, USUAL_OF_LANES = (64, 32), (64, 64)
 """The usual tile: elements along the output and along the inputs, for single elements and for lanes. (H200)"""
 
 THIN, LONG = (16, 24), (128, 256)
-"""The sides of a tile over a short span: tiles of SIDES would reach past its end."""
+"""The sides of a tile over a short span, with lanes: tiles of SIDES would reach past its end. (H200)"""
 
 MOST_BYTES = 32 * 1024
 """The most shared memory of the tiles of a block, but for the usual ones."""
@@ -61,7 +61,10 @@ PRICED_BYTES = 4e8
 """Tilings are priced for this many bytes: their order does not depend on the number of tiles."""
 
 SLOT_INSTRUCTIONS, TILE_INSTRUCTIONS = 36, 140
-"""About the instructions of a thread for a group of lanes that passes through a tile, and for a tile. (H200)"""
+"""About the instructions of a thread for an element that passes through a tile, and for a tile. (H200)"""
+
+LANES_FACTOR = 1.3
+"""A group of lanes takes so many times the instructions of an element. (H200)"""
 
 DIVISION_INSTRUCTIONS = 16
 """More for a group if the groups along a side do not divide the threads. (H200)"""
@@ -91,7 +94,7 @@ def _offers(problem: GpuProblem, transposed: Transposed) -> Offer:
     """Offers tiles of several sides."""
     region, lanes = problem.region, tile_lanes(transposed, problem.setting.lanes)
     element = sum(region.fusion.values[number].dtype.compute.itemsize for number, _ in transposed.reads)
-    thin = [pair for a in THIN for b in LONG for pair in ((a, b), (b, a))]
+    thin = [pair for a in THIN for b in LONG for pair in ((a, b), (b, a))] if lanes > 1 else []
     alternatives = (
         (a, b) for a, b in (*itertools.product(SIDES, SIDES), *thin)
         if a * b * element <= MOST_BYTES and (THREADS % (a // lanes) == 0 or THREADS % (b // lanes) == 0)
@@ -117,8 +120,10 @@ def _work(region: Region, itemsize: int, lanes: int, tiling: Tiling, point: Poin
     steps = math.ceil(tiling["across"] * tiling["down"] / lanes / THREADS)
     divided = sum(THREADS % (side // lanes) != 0 for side in (tiling["across"], tiling["down"]))
     instructions = slots * (SLOT_INSTRUCTIONS + divided * DIVISION_INSTRUCTIONS + TILE_INSTRUCTIONS / steps)
-    runs = min(point[0], tiling["across"]), min(point[1], tiling["down"])
-    shared = 1 + 0.25 * SECTOR_BYTES / itemsize * (1 / runs[0] + 1 / runs[1])
+    instructions *= 1 if lanes == 1 else LANES_FACTOR
+    # A tile over all of a span shares no sector with a tile beside it.
+    ends = sum(1 / side for side, extent in ((tiling["across"], point[0]), (tiling["down"], point[1])) if side < extent)
+    shared = 1 + 0.25 * SECTOR_BYTES / itemsize * ends
     return Work(
         PRICED_BYTES * shared, PRICED_BYTES, operations={"plain": instructions},
         tasks=PRICED_BYTES,
