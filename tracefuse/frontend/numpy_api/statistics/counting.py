@@ -61,8 +61,9 @@ def _by_coordinate(bins: Any, coordinates: int) -> Any:
 
     An array of that length holds numbers of bins, not edges.
     """
-    if isinstance(bins, (Traced, np.ndarray)) and bins.ndim > 0 and len(bins) == coordinates:
-        bins = list(bins)
+    array: Any = bins if isinstance(bins, (Traced, np.ndarray)) else None
+    if array is not None and array.ndim == 1 and array.shape[0] == coordinates:
+        bins = [array[axis] for axis in range(coordinates)]
     if not isinstance(bins, (list, tuple)) or len(bins) != coordinates:
         return bins
     return tuple(entry if np.ndim(entry) else _number_of_bins(entry, axis) for axis, entry in enumerate(bins))
