@@ -41,8 +41,8 @@ SIDES = (64, 48, 40, 32)
 USUAL, USUAL_OF_LANES = (64, 32), (64, 64)
 """The usual tile: elements along the output and along the inputs, for single elements and for lanes. (H200)"""
 
-THIN, LONG = (16, 24), (128, 256)
-"""The sides of a tile over a short span, with lanes: tiles of SIDES would reach past its end. (H200)"""
+THIN = (16, 128), (24, 128), (16, 256), (24, 256), (128, 16), (256, 16)
+"""Tiles of lanes over a short span: those of SIDES would reach past its end. (H200)"""
 
 MOST_BYTES = 32 * 1024
 """The most shared memory of the tiles of a block, but for the usual ones."""
@@ -94,7 +94,7 @@ def _offers(problem: GpuProblem, transposed: Transposed) -> Offer:
     """Offers tiles of several sides."""
     region, lanes = problem.region, tile_lanes(transposed, problem.setting.lanes)
     element = sum(region.fusion.values[number].dtype.compute.itemsize for number, _ in transposed.reads)
-    thin = [pair for a in THIN for b in LONG for pair in ((a, b), (b, a))] if lanes > 1 else []
+    thin = THIN if lanes > 1 else ()
     alternatives = (
         (a, b) for a, b in (*itertools.product(SIDES, SIDES), *thin)
         if a * b * element <= MOST_BYTES and (THREADS % (a // lanes) == 0 or THREADS % (b // lanes) == 0)
