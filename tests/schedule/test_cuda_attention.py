@@ -82,8 +82,8 @@ def added(query: Any, key: Any, value: Any, mask: Any) -> Any:
 
 
 @pytest.mark.parametrize(("keys", "features", "masked", "rows"), [
-    (150, 112, False, 2 * 32), (128, 112, False, 2 * 32), (512, 112, False, 2 * 32), (128, 112, True, 32), (128, 96, True, 64),
-    (150, 64, False, 2 * 64), (90, 64, False, 96), (70, 128, False, 80), (50, 128, False, 64),
+    (150, 112, False, 2 * 32), (128, 112, False, 2 * 32), (512, 112, False, 2 * 32), (128, 112, True, 32),
+    (128, 96, True, 64), (150, 64, False, 2 * 64), (90, 64, False, 96), (70, 128, False, 80), (50, 128, False, 64),
 ])  # fmt: skip
 def test_tiles_of_keys_fit_the_registers_and_short_sequences(keys: int, features: int, masked: bool, rows: int) -> None:
     arrays = factors(1, queries=70, keys=keys, features=features)

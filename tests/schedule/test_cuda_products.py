@@ -9,11 +9,14 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from segments.lazy_dataclasses import replace
 from tests.ways import backend_of
 from tracefuse import ShapeDtype, fuse, grad, options
 from tracefuse.compiler.executable import Executable
+from tracefuse.dtypes import bfloat16, float16
 from tracefuse.kernel.cuda.cuda_compiler import compile_many
 from tracefuse.partition.segmentation import segment_fusion
+from tracefuse.schedule.gpu import gpu_matrix_product, gpu_templates
 from tracefuse.schedule.gpu.gpu_product import NARROW, ROWS, WIDE
 
 TOLERANCES = {np.float64: 1e-14, np.float32: 1e-6, np.float16: 1e-3, ml_dtypes.bfloat16: 8e-3}
@@ -29,11 +32,13 @@ def executable(function: Callable[..., Any], arrays: list[Any]) -> Executable:
     return Executable(segment_fusion(fuse(function).definition(*arrays).fusion), backend_of("interpreter-cuda"))
 
 
-def check(function: Callable[..., Any], *arrays: Any, tolerance: float = 1e-6) -> None:
+def check(
+    function: Callable[..., Any], *arrays: Any, tolerance: float = 1e-6, template: str = "product"
+) -> None:  # fmt: skip
     """Compares the results of one kernel with NumPy in float64."""
     own = executable(function, [*arrays])
     plan = own.plan_for([*arrays])[0]
-    assert [segment.part.template for segment in plan.segments] == ["product"]
+    assert [segment.template for segment in plan.segments] == [template]
     expected = function(*(a.astype(np.float64) for a in arrays))
     for result, wanted in zip(own([*arrays]), expected if isinstance(expected, tuple) else (expected,), strict=True):
         error = np.abs(result.astype(np.float64) - wanted).max()
@@ -114,3 +119,32 @@ def test_kernels_compile() -> None:
             )[0]
             kernels += [f.kernel for s in plan.segments for f in s.functions if hasattr(f, "kernel")]
     assert all(compile_many(kernels, architecture="sm_80"))
+
+
+@pytest.fixture
+def all_halves_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes products of any size those that tensor cores multiply: the interpreter takes small ones."""
+    bounds = replace(gpu_templates.TILED_PRODUCTS, most={float16: 1, bfloat16: 1}, narrow_rows=1)
+    monkeypatch.setattr(gpu_templates, "TILED_PRODUCTS", bounds)
+    monkeypatch.setattr(gpu_matrix_product, "MOST_SMALL", 1)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+@pytest.mark.parametrize(("rows", "terms", "columns"), [(130, 17, 17), (257, 33, 9), (128, 59, 40), (200, 100, 63)])
+def test_narrow_products_of_halves_in_unaligned_rows_are_kernels(
+    all_halves_are_large: None, rows: int, terms: int, columns: int, dtype: Any
+) -> None:
+    arrays = matrices((2, rows, terms), (2, terms, columns), (columns,), dtype=dtype)
+    check(lambda a, b, c: np.maximum(a @ b + c, 0), *arrays, tolerance=TOLERANCES[dtype], template="matrix product")
+
+
+def test_narrow_products_read_operands_through_movements(all_halves_are_large: None) -> None:
+    a, b = matrices((70, 2, 3, 150), (21, 70), dtype=np.float16)
+    check(lambda a, b: a.transpose(1, 2, 3, 0) @ b.T, a, b, tolerance=1e-3, template="matrix product")
+
+
+def test_aligned_or_wide_products_of_halves_are_calls_of_a_library(all_halves_are_large: None) -> None:
+    for terms, columns in ((64, 32), (33, 65)):
+        a, b = matrices((3, 200, terms), (3, terms, columns), dtype=np.float16)
+        plan = executable(lambda a, b: a @ b, [a, b]).plan_for([a, b])[0]
+        assert [segment.template for segment in plan.segments] == ["library"]
