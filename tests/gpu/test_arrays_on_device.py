@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from tests.ways import why_not
-from tracefuse import fuse
+from tracefuse import DataType, FusionDefinition, fuse
+from tracefuse.errors import UnsupportedError
 
 pytestmark = pytest.mark.gpu
 REASON = why_not("cuda")
@@ -122,6 +123,58 @@ def test_torch_tensors_come_and_go_without_a_copy() -> None:
     np.testing.assert_allclose(
         rounded.float().cpu().numpy(), expected(half.float().cpu().numpy()), rtol=2e-2, atol=1e-3
     )
+
+
+@pytest.mark.parametrize("name", ["float16", "bfloat16", "float32", "float64", "int8", "int64", "bool", "complex64"])
+def test_torch_tensors_of_every_dtype_are_read_where_they_are(name: str) -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    doubled = fuse(lambda x: x + x)
+    base = (torch.arange(24 * 32, device="cuda") % 7).reshape(24, 32).to(getattr(torch, name))
+    views = [base, base[:8], base[::2], base.T, base[:, 3:], base[:, :1], base[:0], base.expand(2, 24, 32)]
+    for _ in range(3):  # the first call of a kind runs in full
+        for view in views:
+            result = doubled(view)
+            assert result.dtype == view.dtype
+            assert torch.equal(result, view | view if name == "bool" else view + view)
+
+
+def test_torch_tensors_that_are_negated_when_they_are_read_are_read_as_such() -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    x = torch.randn(16, 2, device="cuda", dtype=torch.complex64)
+    function = fuse(lambda x: x * 2)
+    for value in (x, x.real, x.conj().imag, x[:, :1].conj().imag):
+        for _ in range(2):
+            assert torch.equal(function(value), value * 2)
+
+
+def test_torch_tensors_on_a_stream_of_its_own_are_read_after_its_work() -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    function = fuse(lambda x: x + 1)
+    x = torch.zeros(1 << 24, device="cuda")
+    function(x), function(x)
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for step in range(20):
+            x = function(x * 1)
+            assert float(x[-1]) == step + 1
+
+
+def test_definitions_take_torch_tensors_again_without_checking_them_in_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[-1, -1], contiguity=[True, True], dtype=DataType.Float)
+        fd.add_output(fd.ops.exp(x))
+    fd.execute([torch.randn(8, 16, device="cuda")])
+    monkeypatch.setattr("tracefuse.compiler.placed_fusion.check_arguments", lambda *_: pytest.fail("checked in full"))
+    for rows in (8, 9, 100):
+        x = torch.randn(rows, 16, device="cuda")
+        (result,) = fd.execute([x])
+        assert type(result) is torch.Tensor
+        torch.testing.assert_close(result, torch.exp(x))
+    monkeypatch.undo()
+    with pytest.raises(UnsupportedError, match="requires grad"):
+        fd.execute([torch.randn(8, 16, device="cuda", requires_grad=True)])
 
 
 def test_jax_arrays_come_and_go() -> None:

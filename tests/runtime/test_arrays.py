@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tracefuse import DeviceError, ShapeDtype
+from tracefuse import DataType, DeviceError, FusionDefinition, ShapeDtype
 from tracefuse.runtime.devices import arrays
 
 
@@ -76,3 +76,25 @@ def test_another_accelerator_is_refused() -> None:
     tensor.device = SimpleNamespace(type="mps", index=None)
     with pytest.raises(DeviceError, match="an array is on 'mps'"):
         arrays.place_of([(tensor, "x")])
+
+
+def test_a_definition_that_took_arrays_of_jax_takes_others_without_checking_them_in_full(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    jax = pytest.importorskip("jax", reason="jax is not installed")
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[-1, -1], contiguity=[True, True], dtype=DataType.Float)
+        y = fd.define_tensor(shape=[-1, -1], contiguity=[True, True], dtype=DataType.Float)
+        fd.add_output(fd.ops.mul(x, y))
+    fd.execute([jax.numpy.ones((2, 3)), jax.numpy.ones((2, 3))])
+    with monkeypatch.context() as patched:
+        patched.setattr("tracefuse.compiler.placed_fusion.check_arguments", lambda *_: pytest.fail("checked in full"))
+        for rows in (2, 5):
+            values = np.arange(rows * 3, dtype=np.float32).reshape(rows, 3)
+            (result,) = fd.execute([jax.numpy.asarray(values), jax.numpy.asarray(values)])
+            assert isinstance(result, jax.Array)
+            np.testing.assert_array_equal(np.asarray(result), values * values)
+            (own,) = fd.execute([values, values])
+            assert type(own) is np.ndarray
+    with pytest.raises(ValueError, match="extents differ"):
+        fd.execute([jax.numpy.ones((2, 3)), jax.numpy.ones((3, 3))])

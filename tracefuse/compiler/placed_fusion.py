@@ -21,6 +21,7 @@ from tracefuse.ir.fusion import Fusion
 from tracefuse.partition import segment_table
 from tracefuse.partition.segmentation import Segmentation
 from tracefuse.runtime.devices import arrays
+from tracefuse.runtime.devices.shape_dtype import FOREIGN
 from tracefuse.runtime.memory.buffer_facts import NO_BUFFER_USE, OutputBufferUse, returned
 from tracefuse.runtime.memory.call_facts import check_arguments
 from tracefuse.runtime.plan import Plan
@@ -55,6 +56,7 @@ class PlacedFusion:
         self._compiles_dropped = 0
         # Executables of NumPy or CuPy arrays, which such arguments may try without any conversion.
         self._native_executables: list[Executable] = []
+        self._shared_kind: str | None = None  # the library of the arrays of the last call in full, if it is another one
         self._returned = len(returned(self.fusion))
         self.hits = 0
 
@@ -91,10 +93,15 @@ class PlacedFusion:
         return self._call_in_full(arguments, outputs) if results is None else results
 
     def attempt(self, arguments: Sequence[Any], outputs: Sequence[Any] | None = None) -> list[Any] | None:
-        """As a call, if a plan for NumPy or CuPy arrays fits the arguments as they are; else None, with nothing run."""
+        """As a call, if a plan for NumPy or CuPy arrays fits the arguments, shared if they are of another library.
+
+        Else None, with nothing run.
+        """
         if len(arguments) != len(self.fusion.inputs) or config.overrides() is not None:
             return None
         results = self._attempt(arguments, outputs)
+        if results is None and self._shared_kind is not None and outputs is None:
+            results = self._attempt_shared(arguments, self._shared_kind)
         if results is not None:
             self.hits += 1
         return results
@@ -121,6 +128,20 @@ class PlacedFusion:
                 return results
         return None
 
+    def _attempt_shared(self, arguments: Sequence[Any], kind: str) -> list[Any] | None:
+        """As `_attempt`, for arrays of a kind of another library."""
+        shared = [arrays.kind_of(argument) == kind for argument in arguments]
+        pairs = list(zip(arguments, shared, strict=True))
+        if not any(shared) or not all(arrays.can_enter(kind, a) for a, is_shared in pairs if is_shared):
+            return None
+        enter, leave = arrays.entering(kind), arrays.leaving(kind)
+        native_arguments = [enter(a) if is_shared else a for a, is_shared in pairs]
+        results = self._attempt(native_arguments, None)
+        if results is None:
+            return None
+        arrays.hold(kind, native_arguments)
+        return list(map(leave, results))
+
     def _call_in_full(
         self, arguments: Sequence[Any], outputs: Sequence[Any] | None, place: tuple[str, int | None] | None = None
     ) -> list[Any]:
@@ -137,8 +158,10 @@ class PlacedFusion:
             before = executable.compiles
             results = executable(native_arguments, buffers)
             self.hits += executable.compiles == before
-            if kind in ("numpy", "cupy") and config.overrides() is None and executable not in self._native_executables:
-                self._native_executables = [executable, *self._native_executables]
+            if config.overrides() is None:
+                self._shared_kind = kind if kind in FOREIGN else self._shared_kind
+                if executable not in self._native_executables:
+                    self._native_executables = [executable, *self._native_executables]
         arrays.hold(kind, native_arguments)
         leave = arrays.leaving(kind)
         padded = outputs or [None] * len(results)

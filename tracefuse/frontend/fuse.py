@@ -173,11 +173,11 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
         signature = signature if overrides() is None else (options, *signature)
         if out is None and not self._signature.donated and self._frontend.is_plain:
             call = call._replace(may_run_function=untraced_calls.may_run_function(call, options))
-        for attempt in (call, None):
+        for attempt in self._cache.attempts(options, call):
             try:
-                return self._call_with(attempt or call.asking(), options, signature, out)
+                return self._call_with(attempt, options, signature, out)
             except number_conditions.ConditionFailed:
-                if attempt is None:
+                if attempt.asks_conditions:
                     raise
             except untraced_calls.FunctionRuns:
                 self._add_tree_path(signature, None, call, options)

@@ -73,6 +73,16 @@ class TraceCache:
         self._entries.move_to_end(key)
         return entries
 
+    def attempts(self, options: Options, call: CallArguments) -> list[CallArguments]:
+        """Returns a call as it is and asking for conditions.
+
+        It asks at once if traces that ask were completed, and none that does not: a condition has failed inside of
+        such a trace, which every call would run up to there.
+        """
+        attempts, tables = [call, call.asking()], (self.trees, self._entries)
+        unasked, asked = (any((options, (one.key,)) in table for table in tables) for one in attempts)
+        return attempts[1:] if asked and not unasked else attempts
+
     def entries_with(self, options: Options) -> list[Entry]:
         """The traces of all keys with these options."""
         return [

@@ -11,6 +11,7 @@ Must not know: single ops.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import field
 from typing import Any, TypeAlias
@@ -69,6 +70,9 @@ def check_domain(name: str, operand: DType, domain: Sequence[DType]) -> None:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # pointwise
+
+
+_DIVISION = re.compile("/|%|sqrt")
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -158,6 +162,10 @@ class Pointwise(Op):
         """Returns the scalar code for a compute type."""
         other = {"float": None, "complex": self.complex}.get(compute.kind, self.integer)
         return self.scalar if other is None else other
+
+    def divides(self, compute: DType) -> bool:
+        """Whether an element takes a division or a square root, which take several times as long as a product."""
+        return _DIVISION.search(self.code(compute)) is not None
 
     def arithmetic(self, compute: DType) -> DType:
         """Returns the type in which kernels compute, for a compute type."""

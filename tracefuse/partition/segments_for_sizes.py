@@ -1,7 +1,8 @@
 """The segmentation for the sizes of a call: what a target computes in another way there, and the guards of that.
 
 A product of few terms becomes a sum, a product with awkward extents is padded, an attention or a product becomes one
-kernel, an input is copied in the order in which kernels read it. A user's merge predicate leaves all of that out.
+kernel, a vector that every row would compute again is stored, an input is copied in the order in which kernels read it.
+A user's merge predicate leaves all of that out.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from tracefuse.partition.epilogue_choice import Refusal, choose_epilogues
 from tracefuse.partition.input_orders import inputs_to_copy, with_copies
 from tracefuse.partition.padding_choice import padded_products
 from tracefuse.partition.product_choice import small_products
+from tracefuse.partition.repetition_choice import repeated_values
 from tracefuse.partition.row_update_choice import choose_row_updates
 from tracefuse.partition.segmentation import Segmentation, are_equal, perhaps_equal, segment_fusion
 from tracefuse.partition.stream_marks import on_streams
@@ -26,7 +28,7 @@ from tracefuse.partition.tiled_product_choice import choose_tiled_products
 from tracefuse.passes.padded_products import PaddingBounds, with_padding
 from tracefuse.passes.separate_biases import separate_biases
 from tracefuse.passes.small_products import ProductBounds, with_sums
-from tracefuse.schedule.template import AttentionBounds, TemplateSet, TiledProductBounds
+from tracefuse.schedule.template import AttentionBounds, RepetitionBounds, TemplateSet, TiledProductBounds
 
 EQUAL_ROWS = "rows of equal length share a kernel"
 
@@ -38,7 +40,7 @@ class SizedChoices:
     attention: the attentions that a kernel computes. tiled_products: the products of matrices that a kernel computes.
     sums: those that become sums of products of elements. padding: those whose extents are padded. row_updates: kernels
     combine rows at positions that are data. epilogues: refuses products that a library does not compute with an
-    epilogue.
+    epilogue. repetitions: the values that are stored instead of being computed again for every row.
     """
 
     attention: AttentionBounds | None = None
@@ -47,13 +49,14 @@ class SizedChoices:
     padding: PaddingBounds | None = None
     row_updates: bool = False
     epilogues: Refusal | None = None
+    repetitions: RepetitionBounds | None = None
 
     @classmethod
     def of_target(cls, templates: TemplateSet, in_steps: bool, epilogues: Refusal | None) -> SizedChoices:
         """Returns the choices of a target with some templates. in_steps: for steps of loops."""
         return cls(
             templates.attention, templates.tiled_products, templates.products(in_steps), templates.padding,
-            templates.row_updates, epilogues,
+            templates.row_updates, epilogues, templates.repetitions,
         )  # fmt: skip
 
 
@@ -93,7 +96,8 @@ def _guards_of_extents(segmentation: Segmentation, sizes: Mapping[int, int]) -> 
 class _SizedSegmentation:
     """A segmentation while choices change its fusion.
 
-    guards: of the choices so far. divided_attentions, divided_products: as those of `Segmentation`.
+    guards: of the choices so far. divided_attentions, divided_products: as those of `Segmentation`. stored: values that
+    end the segment of their producer.
     """
 
     def __init__(self, segmentation: Segmentation, sizes: Mapping[int, int], options: Options | None) -> None:
@@ -101,6 +105,7 @@ class _SizedSegmentation:
         self.guards: list[Guard] = []
         self.divided_attentions: Mapping[int, str] = {}
         self.divided_products: Mapping[int, str] = {}
+        self.stored: set[int] = set()
 
     @property
     def fusion(self) -> Fusion:
@@ -110,7 +115,9 @@ class _SizedSegmentation:
     def segment(self, fusion: Fusion) -> None:
         """Segments a fusion anew."""
         merge = self.segmentation.merge
-        self.segmentation = segment_fusion(fusion, merge=merge, sizes=self.sizes, options=self.options)
+        self.segmentation = segment_fusion(
+            fusion, merge=merge, sizes=self.sizes, options=self.options, stored=self.stored
+        )
 
     def take(self, fusion: Fusion, guards: Sequence[Guard]) -> None:
         """Takes what a choice made of the fusion, which is the same if it changed nothing, and its guards."""
@@ -141,6 +148,16 @@ class _SizedSegmentation:
             fusion, guards, refused = choose_epilogues(self.fusion, stored, self.sizes, choices.epilogues)
             self.take(fusion, guards)
             self.divided_products = refused
+        if choices.repetitions is not None and not on_streams(self.fusion):
+            self._store_repeated(choices.repetitions)
+
+    def _store_repeated(self, bounds: RepetitionBounds) -> None:
+        """Stores the values that kernels would compute again for every row."""
+        repeated, guards = repeated_values(self.segmentation, self.sizes, bounds)
+        self.guards += guards
+        if repeated:
+            self.stored |= repeated
+            self.segment(self.fusion)
 
     def _sum_small_products(self, bounds: ProductBounds) -> None:
         """Makes small products sums.
@@ -158,7 +175,7 @@ class _SizedSegmentation:
             stored = {part.segment.value_map[v] for part in split.segments for v in part.fusion.outputs}
             alone = {number for number in chosen if terms[number] in stored}
             if not alone:
-                self.segmentation = split
+                self.segmentation, self.stored = split, separate
                 return
             operands = {o for number in alone for o in original.producers[number].inputs if o in original.producers}
             if operands <= separate:

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from segments.lazy_dataclasses import dataclass
+from tracefuse.config import Options
 from tracefuse.dtypes import DType
 from tracefuse.generated_code import compile_function
 from tracefuse.ir.control_flow import ControlFlow
@@ -144,18 +145,19 @@ def _return_nothing(inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[()]:
 
 def called_segment(
     part: Part, position: int, target: Target, slices_of: Callable[[Sliced], Computation] | None, watch: Watch | None,
-    computation_of: ComputationOf | None = None, disk: DiskCache | None = None, is_driven: bool = True,
+    computation_of: ComputationOf | None = None, disk: DiskCache | None = None, options: Options | None = None,
 ) -> CompiledSegment:  # fmt: skip
     """Builds a segment without kernels: stream-parallel slices, one operation of the array library, or a library call.
 
     slices_of: compiles the computation of one slice. computation_of: compiles a sub-fusion. watch: wraps the segments
-    of slices that the array library computes. disk: the cache of loop drivers. is_driven: drivers may run loops.
+    of slices that the array library computes. disk: the cache of loop drivers. options: select whether
+    drivers run loops, and what is logged of them; by default those in force.
     """
     inputs = part.segment.original_inputs
     if part.library is not None and isinstance(part.library.op, ControlFlow) and part.segment.outputs:
         assert computation_of is not None
         run_node = ControlFlowRun(
-            part.fusion, part.library, part.segment.outputs, target, computation_of, disk, is_driven
+            part.fusion, part.library, part.segment.outputs, target, computation_of, disk, options
         )
         return CompiledSegment(part, None, (), run_node, inputs, f"{part.library.op.name}{position}")
     if part.slices is not None:

@@ -7,6 +7,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from tracefuse import config
+from tracefuse.config import Options
 from tracefuse.generated_code import compile_function
 from tracefuse.ir.control_flow import Branch, ControlFlow, CountedLoop, RangeLoop, WhileLoop
 from tracefuse.ir.extents import python_text
@@ -31,25 +33,27 @@ def _same(value: Any) -> Any:
 class ControlFlowRun:
     """A launch that runs a control-flow node and returns new arrays.
 
-    stored: the results that it returns. disk: the cache of compiled drivers. is_driven: drivers may run the loop.
+    stored: the results that it returns. disk: the cache of compiled drivers. options: select
+    whether drivers run the loop, and what is logged; by default those in force.
     """
 
     def __init__(
         self, fusion: Fusion, node: Node, stored: Sequence[int], target: Target, computation_of: ComputationOf,
-        disk: DiskCache | None = None, is_driven: bool = True,
+        disk: DiskCache | None = None, options: Options | None = None,
     ) -> None:  # fmt: skip
         op = node.op
         assert isinstance(op, ControlFlow)
         self.fusion, self.node = fusion, node
         self._places = [fusion.inputs.index(o) if isinstance(o, int) else None for o in node.operands]
         self._literals = [o.value if isinstance(o, Literal) else None for o in node.operands]
-        is_loop = is_driven and not isinstance(op, Branch) and target.compiler.compiles_loops
+        options = config.resolve() if options is None else options
+        is_driven = target.compiler.compiles_loops and not options.disables("loop_drivers")
         bodies = dict(op.sub_fusions(node.attributes))
         if target.compiler.compiles_loops and isinstance(op, RangeLoop):  # its steps round alike on the host
             bodies = {name: in_phases(part) for name, part in bodies.items()}
         self.parts = {name: BoundPart(part, computation_of(part), target) for name, part in bodies.items()}
         self._returned = [node.outputs.index(number) for number in stored]
-        self.driven = DrivenLoop(self, target, disk) if is_loop else None
+        self.driven = DrivenLoop(self, target, disk, options) if is_driven and not isinstance(op, Branch) else None
         if isinstance(op, RangeLoop):
             self._bounds = _bounds_function(fusion, node)
         self._run: Callable[[list[Any], Sequence[Any]], Sequence[Any]] = {

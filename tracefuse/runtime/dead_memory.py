@@ -35,7 +35,7 @@ def dying_pointers(step: MemoryOfStep, launch: Launch, later: Sequence[Instructi
     read += [instruction.source for instruction in later if isinstance(instruction, CopyBuffer)]
     places = [step.places[n] for n in (*read, *step.plan.program.outputs) if n in step.places]
     result_pointers = {place.pointer for place in places if isinstance(place, StepTensor)}
-    read_places = [step.places[n] for n in launch.inputs]
+    read_places = [step.places[n] for n in launch.inputs if n in step.places]  # not extents of other arrays
     updated = {_place(step, owner).pointer for owner in step.fusion.aliases.values()}
     updated |= {_place(step, value).pointer for value in step.allocated if value in step.places}
     return {

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from segments.lazy_dataclasses import dataclass
-from tracefuse import config
 from tracefuse.caches import BoundedTable, Cache, register
+from tracefuse.config import Options
 from tracefuse.ir.control_flow import ControlFlow
 from tracefuse.kernel.cache.disk_cache import DiskCache
 from tracefuse.kernel.loop_driver import NO_CHOICE, LoopDriver
@@ -67,8 +67,8 @@ class BoundDriver:
 class DrivenLoop:
     """The drivers of one loop. refusal: why the last call had none, "" if it had one."""
 
-    def __init__(self, run: LoopRun, target: Target, disk: DiskCache | None) -> None:
-        self.loop, self.target, self.disk = run, target, disk
+    def __init__(self, run: LoopRun, target: Target, disk: DiskCache | None, options: Options) -> None:
+        self.loop, self.target, self.disk, self.options = run, target, disk, options
         self.refusal = ""
         self._builds = 0
         self._drivers: BoundedTable[Any, BoundDriver | str] = BoundedTable(MAX_DRIVERS)
@@ -126,7 +126,7 @@ class DrivenLoop:
 
     def _log(self, driver: BoundDriver | str) -> None:
         """Logs what runs the loop, and with `debug=3` the code of the driver."""
-        options, node = config.resolve(), self.loop.node
+        options, node = self.options, self.loop.node
         runs = "one compiled function runs its steps"
         if isinstance(driver, str):
             runs = f"the host runs its steps, since {driver}"

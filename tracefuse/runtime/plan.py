@@ -151,7 +151,7 @@ def build_plan(
     finished, after = time.perf_counter(), target.compiler.statistics()
     called = functools.partial(
         called_segment, target=target, slices_of=slices_of, watch=watch, computation_of=computation_of, disk=disk,
-        is_driven=not options.disables("loop_drivers"),
+        options=options,
     )  # fmt: skip
     compiled = _compiled_segments(lowering, target, functions, called, watch)
     if streamed:

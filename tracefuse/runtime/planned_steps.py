@@ -276,15 +276,18 @@ class _PlannedStep:
             return
         if not hasattr(segment.run, "parts"):
             raise NotCompiled(f"a step runs {library.op.name}")
-        if not self.places.keys() >= {*launch.inputs}:
-            raise NotCompiled("a launch takes an extent of another array")
         inputs = [self._input(number, out) for number in launch.inputs]
         results = self.builder.inner_loop(segment.run, inputs, dying_pointers(self, launch, later), out)
         self.places.update(zip(launch.outputs, results, strict=True))
         self.shared |= {place.pointer for place in results}  # an inner loop may update its operands
 
     def _input(self, number: int, out: list[DriverStatement]) -> Operand:
-        """Returns an input of an inner loop; adds numbers for its extents that depend on counters."""
+        """Returns an input of an inner loop; adds numbers for its extents that depend on counters.
+
+        number: of a value, or the id of an extent of an array that the inner loop does not have.
+        """
+        if number not in self.places:
+            return self._extent(input_extent(-number - 1), out)
         place = self.places[number]
         if not isinstance(place, StepTensor):
             return place
@@ -300,6 +303,14 @@ class _PlannedStep:
             out.append(DefineNumber(variable, self.integers.code(extent)))
             varying.append(VaryingExtent(axis, variable, tuple(self.integers.values(extent))))
         return replace(place, varying=tuple(varying))
+
+    def _extent(self, extent: Extent, out: list[DriverStatement]) -> Number:
+        """Returns an extent as a host scalar."""
+        if not self.integers.varies(extent):
+            return Number((self.integers.values(extent)[0],))
+        variable = Variable(f"e{self.builder.next_number()}", int64)
+        out.append(DefineNumber(variable, self.integers.code(extent)))
+        return Number(tuple(self.integers.values(extent)), None, variable, self.integers.most(extent))
 
     def _library(self, library: Any, segment: Any, launch: Launch, out: list[DriverStatement]) -> None:
         """Adds a call of a segment that Python runs."""

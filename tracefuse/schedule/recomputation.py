@@ -53,7 +53,7 @@ def values_to_store(fusion: Fusion) -> tuple[int, ...]:
     counts = _places_by_value(fusion)
     if not counts:
         return ()
-    costs, stored = _Costs(fusion), dict[int, None]()
+    costs, stored = ElementCosts(fusion), dict[int, None]()
     written = _written_anyway(fusion)
     for node in fusion.nodes:
         costs.add(node)
@@ -100,14 +100,17 @@ def _written_anyway(fusion: Fusion) -> frozenset[int]:
 
 
 @dataclass(slots=True)
-class _Costs:
+class ElementCosts:
     """The cost of one element of each value, from inputs, results of reductions and stored values.
 
     A sum over operands counts a value twice that two operands share. Values that read one another at their own
     coordinates are therefore joined in groups, and a value costs at most as much as its group so far.
+
+    quotient: the cost of a division or a square root, in cheap ops.
     """
 
     fusion: Fusion
+    quotient: int = 1
     _cost: dict[int, int] = field(default_factory=dict)
     _group: dict[int, int] = field(default_factory=dict)
     _parent: list[int] = field(default_factory=list)
@@ -137,7 +140,7 @@ class _Costs:
             total = apart = apart + cost_of_branches(self.fusion, node)
             joined: set[int] = set()
         else:
-            node_cost = EXPENSIVE if _is_expensive(node) else 1
+            node_cost = self._of_node(node)
             joined = {self._root(self._group[v]) for v in tensors if v in self._group}
             total = node_cost + sum(self._total[g] for g in joined) + sum(v not in self._group for v in tensors)
             apart += node_cost
@@ -149,6 +152,12 @@ class _Costs:
         for value in node.outputs:
             self._cost[value] = min(apart, total, MOST_COST)
             self._group[value] = group
+
+    def _of_node(self, node: Node) -> int:
+        if _is_expensive(node):
+            return EXPENSIVE
+        divides = isinstance(node.op, Pointwise) and node.op.divides(node.compute)
+        return self.quotient if divides else 1
 
     def _root(self, group: int) -> int:
         while self._parent[group] != group:

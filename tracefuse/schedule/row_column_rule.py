@@ -127,11 +127,7 @@ class _Sides:
     def judge(self) -> Verdict:
         row_steps = self._row_side()
         operands = {self._operand(step) for step in self.columns}
-        producers = {step for step in row_steps if not operands.isdisjoint(self.rule.nodes[step].outputs)}
-        verdict = judge_region(
-            self.rule, tuple(sorted(row_steps)),
-            stored=lambda step: step in producers or self.rule.stored(step, self.inside),
-        )  # fmt: skip
+        verdict = self._judge_rows(row_steps, operands)
         if not verdict:
             return verdict
         assert isinstance(verdict.facts, Facts)
@@ -141,6 +137,12 @@ class _Sides:
             if refusal is not None:
                 return refusal
         cut = self._cut(row_steps)
+        if not cut <= facts.outputs.keys() and not self._judge_rows(row_steps, operands | cut):
+            # The loops of the rows do not store an expensive value of other axes: the columns recompute it.
+            cut = self._cut(row_steps, keeps_expensive=False)
+            verdict = self._judge_rows(row_steps, operands | cut)
+            if not verdict:
+                return verdict
         refusal = self._column_side_refused(cut)
         if refusal is not None:
             return refusal
@@ -149,6 +151,14 @@ class _Sides:
         elements = product(facts.loops)
         full = frozenset(v for v in after if product(self.rule.fusion.shape_of(v)) == elements)
         return yes(RowColumnFacts(facts, results, after, tuple(sorted(cut)), full))
+
+    def _judge_rows(self, row_steps: frozenset[int], values: Collection[int]) -> Verdict:
+        """Judges the row side, which stores some values besides its outputs."""
+        rule = self.rule
+        producers = {step for step in row_steps if not set(rule.nodes[step].outputs).isdisjoint(values)}
+        return judge_region(
+            rule, tuple(sorted(row_steps)), stored=lambda step: step in producers or rule.stored(step, self.inside)
+        )  # fmt: skip
 
     def _operand(self, step: int) -> int:
         operand = self.rule.nodes[step].operands[0]
@@ -190,8 +200,11 @@ class _Sides:
             return RowColumnRuleRefusal.ROW_LOOPS(rows=extents, value=node.outputs[0])
         return None
 
-    def _cut(self, row_steps: frozenset[int]) -> set[int]:
-        """Returns the values of the row side that the column side reads: the last ones that are worth storing."""
+    def _cut(self, row_steps: frozenset[int], *, keeps_expensive: bool = True) -> set[int]:
+        """Returns the values of the row side that the column side reads: the last ones that are worth storing.
+
+        keeps_expensive: expensive values are.
+        """
         rule, stops = self.rule, set[int]()
         weight: dict[int, int] = {}
         for step in sorted(row_steps):
@@ -199,7 +212,8 @@ class _Sides:
             reduction = reduces(rule.fusion, node)
             expensive_op = int(isinstance(node.op, Pointwise) and node.op.expensive)
             expensive = 0 if reduction else expensive_op + sum(weight.get(v, 0) for v in node.inputs)
-            is_stored = reduction or expensive >= EXPENSIVE or rule.stored(step, self.inside)
+            is_kept = keeps_expensive and expensive >= EXPENSIVE
+            is_stored = reduction or is_kept or rule.stored(step, self.inside)
             weight.update(dict.fromkeys(node.outputs, 0 if is_stored else expensive))
             if is_stored:
                 stops.add(step)

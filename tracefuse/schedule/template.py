@@ -79,6 +79,19 @@ class TiledProductBounds:
     regroups: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class RepetitionBounds:
+    """When kernels of a target compute a value again for every row that reads it, instead of storing it.
+
+    quotient: the cost of a division, in cheap ops. classes: from the highest cost of an element to the lowest, (cost,
+    most evaluations of an element, most evaluations in all) of values of at least that cost that are not stored. Values
+    below the last cost never are.
+    """
+
+    quotient: int
+    classes: tuple[tuple[int, int, int], ...]
+
+
 @dataclass(frozen=True)
 class Problem(ABC):
     """A segment to lower for the sizes of one call on one target.
@@ -189,7 +202,7 @@ class TemplateSet:
     kernels alone let run without the host; None for small_products. padding: the products of halves whose extents are
     padded for the library. rates: constants of the chip for the cost model. attention: the attentions that a kernel
     computes. row_updates: kernels combine rows at positions that are data. tiled_products: the products of matrices
-    that a kernel computes.
+    that a kernel computes. repetitions: the values that are stored instead of being computed again for every row.
     """
 
     templates: tuple[Template[Any], ...]
@@ -203,6 +216,7 @@ class TemplateSet:
     attention: AttentionBounds | None = None
     row_updates: bool = False
     tiled_products: TiledProductBounds | None = None
+    repetitions: RepetitionBounds | None = None
 
     def products(self, in_steps: bool) -> ProductBounds | None:
         """Returns the products that become sums. in_steps: in steps of loops."""

@@ -205,3 +205,22 @@ def test_random_numbers_drawn_after_a_computed_size_unroll_the_loop() -> None:
         warnings.simplefilter("ignore", UserWarning)
         result = fuse(drawn)(x, rows, np.random.default_rng(1))
     np.testing.assert_allclose(result, drawn(x, rows, np.random.default_rng(1)), rtol=1e-12)
+
+
+def counts_and_sums(x: Any, rows: Any, widths: Any) -> Any:
+    count, total = 0, 0.0
+    for i in range(rows.size - 1):
+        count += len(x[rows[i - 1] : rows[i] - 3])
+        if widths[i] > 2:
+            total += (x[rows[i] : widths[i] + 4] ** 2).sum()
+    return count, total
+
+
+def test_a_driver_runs_inner_loops_that_need_the_extent_of_an_array_outside(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO", logger="tracefuse"):
+        fused = fuse(counts_and_sums, debug=1)
+        check(counts_and_sums, fused, arguments(40, 0))
+    texts = [record.getMessage() for record in caplog.records]
+    assert [text.partition(": ")[2] for text in texts if text.startswith("range_loop")] == [
+        "one compiled function runs its steps"
+    ]

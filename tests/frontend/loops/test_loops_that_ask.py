@@ -14,6 +14,7 @@ from tests.frontend.loops.asking_loops import copies
 from tests.random_programs.random_loops import random_loops
 from tests.session.samples import times
 from tracefuse import fuse, options
+from tracefuse.frontend.fuse import FusedFunction
 
 
 def is_recorded(function: Any, *arguments: Any) -> bool:
@@ -337,3 +338,27 @@ def test_random_loops_with_branches_give_what_numpy_gives(seed: int) -> None:
     assert np.array_equal(ours, theirs), text
     for one, other in zip(result, expected, strict=True):
         assert np.array_equal(one, other), text
+
+
+def sum_that_may_stay_as_it_was(x: Any) -> Any:
+    total, some = 0.0, []
+    for i in range(x.size):
+        if x[i] > 1000:
+            total = total * 0.5 + x[i]
+        if x[i] > 2:
+            some.append(x[i])
+    return total, some
+
+
+def test_a_condition_that_fails_inside_of_a_trace_is_asked_for_by_later_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    asks, trace = list[bool](), FusedFunction._trace
+
+    def watched(self: Any, call: Any, *details: Any) -> Any:
+        asks.append(call.asks_conditions)
+        return trace(self, call, *details)
+
+    monkeypatch.setattr(FusedFunction, "_trace", watched)
+    fused = fuse(sum_that_may_stay_as_it_was)
+    for x in (np.arange(40.0), np.arange(40.0), np.arange(50.0)):
+        assert fused(x) == sum_that_may_stay_as_it_was(x)
+    assert asks == [False, True]

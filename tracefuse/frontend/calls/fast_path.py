@@ -83,8 +83,7 @@ def write_fast_path(entry: Entry, call: CallArguments, use: OutputBufferUse, has
     fits = sorted(origin for origin in trace.sources if origin >= 0) == inputs and not trace.prints
     fits = fits and not trace.updated_numbers
     fits = fits and isinstance(entry.executable, Executable)
-    is_shared = entry.kind in FOREIGN
-    if is_shared and (entry.device is not None or has_out or not are_captured_native(trace, entry.kind)):
+    if entry.kind in FOREIGN and not _can_share(entry, has_out):
         return None
     if not fits or not all(is_native(leaf, entry.kind) for leaf in call.leaves):
         return None
@@ -98,6 +97,13 @@ def write_fast_path(entry: Entry, call: CallArguments, use: OutputBufferUse, has
     plans = entry.executable.plans if isinstance(entry.executable, Executable) else None
     is_alone = _is_alone(entry, call) and not has_out and use == OutputBufferUse()
     return FastPath(run, entry, use, plans if is_alone else None, None)
+
+
+def _can_share(entry: Entry, has_out: bool) -> bool:
+    """Whether the generated code can convert the arrays of another library, arguments and captured ones."""
+    if has_out or not arrays.is_shared_at_once(entry.kind, entry.device):
+        return False
+    return are_captured_native(entry.trace, entry.kind)
 
 
 def _as_run(first: Callable[[Sequence[Any], Any], Sequence[Any] | None]) -> Callable[..., Any]:

@@ -133,12 +133,12 @@ class InputWriter:
 
     def _entered(self, variable: str, array: Any) -> str:
         """Returns the variable of the array that shares the memory of one like `array` of another library, after code
-        that checks that it is on the host.
+        that checks that it is in the same place.
         """
-        text, value = arrays.host_test(array)
+        text, value = arrays.place_test(array)
         self._unless(text.format(variable, self._name("h", value)))
         entered = self._name("n")
-        self.lines.append(f"{entered} = {self._name('enter', arrays.entering_from_host(self.entry.kind))}({variable})")
+        self.lines.append(f"{entered} = {self._name('enter', arrays.entering_after_test(self.entry.kind))}({variable})")
         return entered
 
     def _leaves(self, node: Any, text: str, is_known: bool = False) -> Iterator[str]:

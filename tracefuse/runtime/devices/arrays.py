@@ -11,14 +11,13 @@ import math
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from tracefuse import source
 from tracefuse.caches import CLEAR_CACHES, BoundedTable, Cache, register
 from tracefuse.dtypes import DType, dtype_of
 from tracefuse.errors import DeviceError, DtypeError, UnsupportedError
-from tracefuse.runtime.devices import cuda_arrays, jax_arrays
+from tracefuse.runtime.devices import cuda_arrays, jax_arrays, torch_arrays
 from tracefuse.runtime.devices.masked_arrays import is_masked_array, is_masked_class
 from tracefuse.runtime.devices.shape_dtype import FOREIGN, ShapeDtype
 
@@ -292,13 +291,26 @@ def entering(kind: str) -> Callable[[Any], Any]:
     return {"jax": _from_jax, "torch": _from_torch}.get(kind, _return_unchanged)
 
 
-def entering_from_host(kind: str) -> Callable[[Any], Any]:
-    """Returns the conversion from arrays of a kind that passed `host_test` to NumPy arrays that share their memory."""
+def entering_after_test(kind: str) -> Callable[[Any], Any]:
+    """Returns the conversion of arrays of a kind that passed `place_test`, as `entering` does."""
     return np.asarray if kind == "jax" else entering(kind)
 
 
-def host_test(array: Any) -> tuple[str, Any]:
-    """Returns the text of a test that an array of JAX or PyTorch is on the host, as this one, and is no variable.
+def can_enter(kind: str, array: Any) -> bool:
+    """Whether an array of JAX or PyTorch is on one device, and no variable whose gradient is recorded."""
+    return len(array.devices()) == 1 if kind == "jax" else not array.requires_grad
+
+
+def is_shared_at_once(kind: str, device: int | None) -> bool:
+    """Whether a test of each array, its conversion and the kernels are all of a call with arrays of JAX or PyTorch.
+
+    device: the GPU of the arrays, None for the host. Arrays of JAX on a GPU have to be held as well, see `hold`.
+    """
+    return device is None or kind == "torch"
+
+
+def place_test(array: Any) -> tuple[str, Any]:
+    """Returns the text of a test that an array of JAX or PyTorch is in the same place as this one, and is no variable.
 
     The text has {0} for the array, and {1} for the object that is returned with it.
     """
@@ -331,7 +343,7 @@ def leaving(kind: str, is_weak: bool = False) -> Callable[[Any], Any]:
     is_weak: arrays of JAX promote as Python numbers.
     """
     to_jax = jax_arrays.given_out_weakly if is_weak else jax_arrays.given_out
-    return {"jax": to_jax, "torch": _to_torch}.get(kind, _return_unchanged)
+    return {"jax": to_jax, "torch": torch_arrays.given_out}.get(kind, _return_unchanged)
 
 
 def release(kind: str) -> Callable[[], Any] | None:
@@ -374,24 +386,4 @@ def _from_jax(array: Any) -> Any:
 
 
 def _from_torch(tensor: Any) -> Any:
-    if kind_of(tensor) != "torch":
-        return tensor
-    import torch
-
-    half = tensor.dtype == torch.bfloat16
-    plain = tensor.view(torch.uint16) if half else tensor
-    if plain.is_cuda:
-        import cupy
-
-        shared = cupy.from_dlpack(plain)
-    else:
-        shared = plain.numpy()
-    return shared.view(ml_dtypes.bfloat16) if half else shared
-
-
-def _to_torch(array: Any) -> Any:
-    import torch
-
-    if array.dtype == ml_dtypes.bfloat16:
-        return torch.from_dlpack(array.view(np.uint16)).view(torch.bfloat16)
-    return torch.from_dlpack(array)
+    return torch_arrays.entered(tensor) if kind_of(tensor) == "torch" else tensor

@@ -36,6 +36,7 @@ from tracefuse.schedule.cpu.cpu_column_states import (
     store_results,
     tile_step,
 )
+from tracefuse.schedule.cpu.cpu_column_values import keep_column_values
 from tracefuse.schedule.cpu.cpu_frame import BYTE_EDGES, CpuProblem, is_small, new_body, open_grid, with_streams, work
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
 from tracefuse.schedule.reduction_states import new_accumulator
@@ -123,5 +124,6 @@ def _launch(runs: ColumnRuns, tiling: Tiling, stored: int, name: str, contract: 
         accumulate_rows(body, region, phase, totals, replace(columns, at_once=at_once))
         for accumulator, buffers in totals:
             finish_states(body, region, accumulator, buffers, columns)
+        keep_column_values(body, region, phase, columns)
     store_results(body, region, columns)
     return make_launch(body, name, "cpu", [grid], work=work(region), contract=contract)

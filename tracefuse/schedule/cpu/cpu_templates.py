@@ -26,8 +26,9 @@ from tracefuse.schedule.cpu.cpu_scan import SCAN
 from tracefuse.schedule.cpu.cpu_short_loops import SHORT_LOOPS, SHORT_ROWS
 from tracefuse.schedule.cpu.cpu_transpose import TRANSPOSE
 from tracefuse.schedule.cpu.cpu_turned_rows import TURNED_ROWS
+from tracefuse.schedule.recomputation import EXPENSIVE
 from tracefuse.schedule.row_column_template import ROW_COLUMN_SIDES
-from tracefuse.schedule.template import HALVES, AttentionBounds, TemplateSet, TiledProductBounds
+from tracefuse.schedule.template import HALVES, AttentionBounds, RepetitionBounds, TemplateSet, TiledProductBounds
 
 
 def _rates(options: Options) -> Rates:
@@ -63,4 +64,5 @@ CPU_TEMPLATES = TemplateSet(
     attention=AttentionBounds(256, 1, 0, types=HALVES | {float32}, packs=True, scores=1 << 14, keys=KEYS),
     row_updates=True,
     tiled_products=TiledProductBounds(dict.fromkeys((*HALVES, float32, float64), 0), rows=8, columns=16, least=1 << 15),
+    repetitions=RepetitionBounds(4, ((EXPENSIVE, 4, 1 << 11), (4, 16, 1 << 13))),
 )

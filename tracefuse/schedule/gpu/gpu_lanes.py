@@ -60,8 +60,11 @@ def reads_short_runs(region: Region, inner: Loop, sizes: Sizes) -> bool:
     """Returns whether an input has a short run of reduced elements for each element of the innermost loop.
 
     Adjacent threads then read adjacent runs; with several lanes, they would read less of a line of memory at a time.
+    That counts for inputs that are read once: what other parallel loops read again is small, or in the caches.
     """
     for _, offset in read_offsets(region):
+        if any(coefficient(offset, loop.symbol) == 0 for loop in region.nest.parallel):
+            continue
         for loop in region.nest.reduced:
             if coefficient(offset, loop.symbol) == 1 and coefficient(offset, inner.symbol) == loop.extent:
                 return not inner.reduced and sizes.at_most(loop.extent, SHORT_RUN, "a short run of reduced elements")
