@@ -174,6 +174,7 @@ class _Attempt:
         if recorder.loops.unroll(None):
             return None  # an exception that the function caught has left a loop
         caught_refusals.check(recorder)
+        recorder.loops.copies.check()
         changes = state_writes.changes_of(self.overlays, containers)
         self.changed_numbers = state_writes.numbers_changed(changes, self.overlays) - self.overlays.numbers
         if self.answers is not None:
