@@ -12,11 +12,11 @@ from __future__ import annotations
 from segments import Verdict, yes
 from segments.lazy_dataclasses import dataclass
 from tracefuse.dtypes import DType
-from tracefuse.ir.extents import Extent, symbol
+from tracefuse.ir.extents import Extent, ceildiv, symbol
 from tracefuse.kernel.kernel_ir import Allocate, Barrier, Buffer, Store
 from tracefuse.schedule.gpu.gpu_frame import bind_position
 from tracefuse.schedule.gpu.gpu_problem import GpuProblem
-from tracefuse.schedule.gpu.gpu_product import THREADS, BlockProduct, ProductTiles, Side
+from tracefuse.schedule.gpu.gpu_product import THREADS, BlockProduct, OperandTile, ProductTiles
 from tracefuse.schedule.gpu.gpu_tiles import (
     COLUMNS,
     MATRIX,
@@ -31,12 +31,15 @@ from tracefuse.schedule.gpu.gpu_tiles import (
 from tracefuse.schedule.launch_spec import Lowered
 from tracefuse.schedule.product_facts import ProductFacts, multiplications
 from tracefuse.schedule.refusal_codes import ScheduleRefusal
+from tracefuse.schedule.sizes import Sizes
 from tracefuse.schedule.template import Template
 
 ROWS = THREADS // WARP * MATRIX
 """The rows of a block's tile: a warp takes one matrix."""
-TERMS = 32
-"""The terms that a block loads at once."""
+FEW_TERMS, MANY_TERMS = 32, 64
+"""The terms that a block loads at once: few if there are no more, or up to SHORT_TERMS in an odd number of such parts,
+as half of the last of the other parts would be empty. (H200)"""
+SHORT_TERMS = 384
 LEAST_COLUMNS, MOST_COLUMNS = 16, 64
 MOST_SMALL = 1 << 22
 """The most multiplications of a product whose time is that of the latencies, for small tiles."""
@@ -64,8 +67,17 @@ def _accepts(problem: GpuProblem) -> Verdict:
     if not sizes.at_most(columns, MOST_COLUMNS, "a tile has all columns"):
         return MatrixProductRefusal.WIDE()
     wide = max(LEAST_COLUMNS, sizes.bucket(columns, MOST_COLUMNS, "the columns of a tile"))
-    single = sizes.at_most(terms, TERMS, "a block loads all terms at once")
-    return yes(ProductTiles(wide, TERMS, single, ROWS))
+    single = sizes.at_most(terms, FEW_TERMS, "a block loads all terms at once")
+    count = FEW_TERMS if single or _fills_short_parts(sizes, terms) else MANY_TERMS
+    single = single or sizes.at_most(terms, count, "a block loads all terms at once")
+    return yes(ProductTiles(wide, count, single, ROWS))
+
+
+def _fills_short_parts(sizes: Sizes, terms: Extent) -> bool:
+    """Whether parts of FEW_TERMS have fewer places without a term; guards the number of terms."""
+    if not sizes.at_most(terms, SHORT_TERMS, "few terms"):
+        return False
+    return not sizes.is_multiple(ceildiv(terms, FEW_TERMS), 2, "an even number of short parts has all terms")
 
 
 def _lower(problem: GpuProblem, decision: ProductTiles) -> Lowered:
@@ -100,7 +112,7 @@ class _MatrixProduct(BlockProduct):
             bind_position(body, "matrix_row", lane // 4, COLUMNS), bind_position(body, "pair", lane % 4 * 2, COLUMNS),
         )  # fmt: skip
 
-    def _add(self, left: Side, right: Side) -> None:
+    def _add(self, left: OperandTile, right: OperandTile) -> None:
         """Adds the products of the terms that are in shared memory to the sums."""
         body, at = self.body, self._at()
         products = WarpProducts(body, at, 1, self.element)
@@ -129,7 +141,7 @@ class _MatrixProduct(BlockProduct):
         return pitch
 
 
-def _tile(side: Side, terms: int) -> SharedTile:
+def _tile(side: OperandTile, terms: int) -> SharedTile:
     """Returns the shared memory of an operand as a tile of rows of terms, or of terms of columns."""
     rows, features = (side.length, terms) if side.by_rows else (terms, side.length)
     return SharedTile(side.shared, side.number, (), (), rows, features, side.pitch)

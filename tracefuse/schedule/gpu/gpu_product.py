@@ -87,7 +87,7 @@ PRODUCT: Template[GpuProblem] = Template("product", _accepts, _lower, takes=Prod
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class OperandTile:
     """The tile of an operand: `length` rows or columns by `terms` terms, in registers and in shared memory.
 
     number: the operand. at: its coordinates, by a row or column of the result and a term. first, extent: the first row
@@ -181,7 +181,7 @@ class BlockProduct:
         inverses = {s: substitute(extent, derived) for s, extent in launch.inverses.items()}
         return Lowered("", (launch,), tuple(self.problem.sizes.guards), (), {**inverses, **derived})
 
-    def _sides(self, first_row: Extent, first_column: Extent) -> tuple[Side, Side]:
+    def _sides(self, first_row: Extent, first_column: Extent) -> tuple[OperandTile, OperandTile]:
         """Returns the tiles of both operands, with their memory allocated."""
         fusion, facts, body = self.problem.fusion, self.facts, self.body
 
@@ -194,7 +194,7 @@ class BlockProduct:
         def side(
             name: str, number: int, at: Callable[[Extent, Extent], Shape], length: int, padding: int, first: Extent,
             extent: Extent,
-        ) -> Side:  # fmt: skip
+        ) -> OperandTile:  # fmt: skip
             first = bind_position(body, f"first_{name}", first, extent)
             across, term = symbol(name, extent=extent), symbol("term", extent=self.terms)
             along_terms = not are_adjacent(body, number, at(across, term), across)
@@ -204,7 +204,7 @@ class BlockProduct:
             size = pitch * (length if by_rows else self.tiles.terms)
             shared = Buffer(body.fresh(f"{name}_tile"), self.element, "shared", size)
             body.append(Allocate(shared))
-            return Side(number, at, length, first, extent, pitch, along_terms, loaded, shared, by_rows)
+            return OperandTile(number, at, length, first, extent, pitch, along_terms, loaded, shared, by_rows)
 
         row_padding, column_padding = self.paddings
         return (
@@ -214,7 +214,7 @@ class BlockProduct:
 
     # --- the sums -----------------------------------------------------------------------------------------------------
 
-    def _run(self, *sides: Side) -> None:
+    def _run(self, *sides: OperandTile) -> None:
         """Sums the terms: while those of a block of terms are added, those of the next are on their way."""
         body, count = self.body, self.tiles.terms
         self.sums = registers(body, "sums", self.sums_of_thread, self.dtype)
@@ -234,7 +234,7 @@ class BlockProduct:
             body.append(Barrier())
 
     @contextlib.contextmanager
-    def _each(self, side: Side) -> Iterator[tuple[Extent, Extent, Extent]]:
+    def _each(self, side: OperandTile) -> Iterator[tuple[Extent, Extent, Extent]]:
         """Opens a loop over the elements of a tile that a thread loads, adjacent threads along memory.
 
         Yields the step, the place across the tile and the term.
@@ -246,7 +246,7 @@ class BlockProduct:
             near, far = self.thread % along, self.thread // along + step * (THREADS // along)
             yield (step, far, near) if side.along_terms else (step, near, far)
 
-    def _load(self, sides: tuple[Side, ...], first: Extent) -> None:
+    def _load(self, sides: tuple[OperandTile, ...], first: Extent) -> None:
         """Loads the terms from `first` on of both operands into registers; terms and places beyond the end are 0."""
         body, zero = self.body, Constant(0.0, self.dtype)
         for side in sides:
@@ -259,7 +259,7 @@ class BlockProduct:
                 element = call("select", exists, convert(element, self.dtype), zero)
                 body.append(Store(side.loaded, body.index.code(step), convert(element, self.element)))
 
-    def _share(self, sides: tuple[Side, ...]) -> None:
+    def _share(self, sides: tuple[OperandTile, ...]) -> None:
         """Stores the loaded elements in shared memory, those of a term next to one another."""
         body = self.body
         for side in sides:
@@ -268,7 +268,7 @@ class BlockProduct:
                 body.append(Store(side.shared, place, load(body, side.loaded, step)))
         body.append(Barrier())
 
-    def _add(self, left: Side, right: Side) -> None:
+    def _add(self, left: OperandTile, right: OperandTile) -> None:
         """Adds the products of the terms of a thread's group to its sums."""
         body, code = self.body, self.body.index.code
         count = self.tiles.terms // self.tiles.groups
