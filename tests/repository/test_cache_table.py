@@ -60,7 +60,7 @@ NOT_CACHES = {
     "runtime.donated_arrays._RESULTS": "results in donated buffers",
     "compiler.tuning.Tuner": "what one call measures",
     # State of the threads that trace and compile.
-    "frontend.tracer.state.leaked_values._in_use": "traces during which the collector's threshold is another",
+    "young_objects._in_use": "traces and compilations during which the collector's threshold is another",
     "kernel.interrupt_shield._forks": "what a fork waits for",
     "kernel.interrupt_shield._running": "work that an interrupt waits for",
     # State of a job of several ranks.
