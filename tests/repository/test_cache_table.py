@@ -46,6 +46,7 @@ NOT_CACHES = {
     "frontend.jax_api.jaxpr_recording.PRIMITIVES": "rules of primitives",
     "frontend.numpy_api.twins.creation.RECORDING": "what records in place of NumPy's creation functions",
     "frontend.tracer.captured.known_contents.KnownContents": "state of one trace",
+    "frontend.tracer.record.entry_copies.EntryCopies": "state of one trace",
     # Registrations, which nothing can compute again.
     "pytrees._registered": "classes that are pytree nodes",
     "frontend.jax_api.jaxpr_recording.OF_KEYS": "primitives whose rules take random keys",
