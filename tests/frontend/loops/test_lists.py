@@ -305,3 +305,28 @@ def test_a_list_that_a_loop_fills_is_one_object_under_all_its_names(function: Ca
         np.testing.assert_equal(result, expected)
         assert result[0] is result[1]
     assert function is not returned_twice or fused.cache_info().traces == 1
+
+
+def with_entries_on_both_sides(x: Any) -> Any:
+    positive, counts, count = [0.5], [], 0
+    for v in x:
+        count += 1
+        if v > 0:
+            positive.append(v)
+            counts.append(count)
+            count = 0
+    positive.append(x[0])
+    counts.append(count)
+    for v in x:
+        positive.append(-v)
+    return np.array(positive), np.array(counts), np.sum(counts)
+
+
+def test_entries_after_those_of_a_loop_join_their_array_at_any_number_of_entries() -> None:
+    fused = fuse(with_entries_on_both_sides, target="reference")
+    random = np.random.default_rng(0)
+    for size in (20, 20, 27, 40):
+        x = random.standard_normal(size)
+        for got, wanted in zip(fused(x), with_entries_on_both_sides(x), strict=True):
+            np.testing.assert_array_equal(got, wanted, strict=True)
+    assert fused.cache_info().traces == 1

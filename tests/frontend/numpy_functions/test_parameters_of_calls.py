@@ -171,3 +171,14 @@ def test_an_array_without_elements_is_reshaped_without_a_copy_in_every_layout() 
     reshaped = fuse(target="reference")(lambda x: np.reshape(x + 1, (5, 0), copy=False))
     for order in "CF":
         assert reshaped(np.zeros((0, 3), order=order)).shape == (5, 0)
+
+
+@pytest.mark.parametrize("bins", [(4, 6), [3, np.int8(5)], np.array([2, 4]), ([0, 0.5, 1], 3)])
+def test_numbers_of_bins_for_each_coordinate_may_be_arguments(bins: Any) -> None:
+    points = np.random.default_rng(0).random((2, 30))
+    for program in (
+        lambda x, bins: np.histogram2d(x[0], x[1], bins=bins),
+        lambda x, bins: np.histogramdd(x.T, bins=bins),
+        lambda x, bins: np.histogram2d(x[0], x[1], bins=(len(bins), np.max(bins[1]))),
+    ):
+        assert why_different(program, lambda: (points, bins)) is None

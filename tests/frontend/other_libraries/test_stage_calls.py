@@ -12,6 +12,7 @@ import pytest
 import tracefuse
 from tests.frontend.same_results import assert_same
 from tracefuse import fuse, scan
+from tracefuse.frontend.tracer.libraries.given_arguments import only_reads
 
 scipy = pytest.importorskip("scipy")
 for _module in (
@@ -245,3 +246,13 @@ def test_slices_factorizations_and_cached_functions_are_those_of_scipy(function:
         x = np.random.default_rng(seed).random((size, 5) if function is regions else size)
         assert_same(fused(x), function(x))
         assert padded_spectrum(np.ones(size)) != 0  # the cache of a library holds no values of a trace
+
+
+@pytest.mark.parametrize("function", [np.bincount, np.interp, np.cumsum, np.unique])
+def test_functions_of_numpy_that_write_nothing_get_arrays_as_they_are(function: Callable[..., Any]) -> None:
+    assert only_reads(function, ())
+
+
+@pytest.mark.parametrize("function", [np.put, np.copyto, np.median, line, signal.find_peaks])
+def test_functions_that_may_write_get_read_only_arrays(function: Callable[..., Any]) -> None:
+    assert not only_reads(function, ())

@@ -10,7 +10,7 @@ that may end early, counts: each iteration writes its entry behind those counted
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
 from segments.lazy_dataclasses import dataclass
@@ -40,6 +40,8 @@ from tracefuse.ir.fusion import Shape
 if TYPE_CHECKING:
     from tracefuse.frontend.control_flow.recorded_iteration import RecordedIteration
     from tracefuse.frontend.tracer.record.recorder import Recorder
+
+ENTRY = "an entry of a list that a loop appends to"
 
 MOST_IN_ITERATION = 64
 """The number of entries of one list that an iteration appends at most."""
@@ -117,6 +119,7 @@ class JoinedAppends:
     def __init__(self, iteration: RecordedIteration, filled: list[Any], entries: list[NewEntry], name: str) -> None:
         self.iteration, self.recorder, self.list, self.entries = iteration, iteration.recorder, filled, entries
         self.first, self.symbol = entries[0], iteration.symbol
+        self.results: list[Traced] = []
         self.sources = tuple(self._sources())
         for one in entries:
             if any(self.symbol in symbols(extent) for extent in one.shape):
@@ -246,6 +249,7 @@ class JoinedAppends:
     def fill(self, values: dict[str, Any]) -> None:
         """Appends the rows to the list. values: what variables hold after the loop, without the rows then."""
         results = [values.pop(one.name) for one in self.carried]
+        self.results = results[::2] if self.iteration.is_branch else results[:1]
         if self.iteration.is_branch:
             for place, one in enumerate(self.entries):
                 value, number = results[2 * place : 2 * place + 2]
@@ -258,15 +262,27 @@ class JoinedAppends:
         if count is None and (self.first.is_spliced or len(self.entries) > 1):
             rows = shaping.reshape(rows, (-1, *self.recorder.sizes(rows.extents[2:])))
         rows.own_memory()
+        self.results = [rows]
         self.list.append(self._joined(rows, count, self.first))
 
     def _joined(self, rows: Traced, count: Traced | None, entry: NewEntry) -> JoinedRows:
         sources = tuple((source, source.state()[0]) for source in self.sources)
         return JoinedRows(rows, count, entry.depth + 1, entry.weak, sources, self.symbol)
 
-    def share(self, values: dict[str, Any], after: dict[str, Any]) -> None:
-        """Makes variables read-only that hold an array which is an entry of the list, too."""
-        shared = SharedByLoop("an entry of a list that a loop appends to", self.symbol)
-        appended = {id(array) for one in self.entries for array in one.named}
-        for name in (name for name, value in after.items() if id(value) in appended and name in values):
-            values[name].read_only = shared
+    def parts(self) -> list[JoinedAppends]:
+        """Returns itself: a list of arrays has one column."""
+        return [self]
+
+    def owners(self) -> list[int]:
+        """Returns the ids of the arrays of an iteration whose memory the entries share."""
+        return [id(owner_of(array)) for one in self.entries for array in one.named]
+
+    def share(self, owners: Collection[int]) -> None:
+        """Makes the rows read-only if entries share memory with another name. owners: the ids of arrays that have one.
+
+        The rows of lists that an inner loop or a branch has filled stay read-only.
+        """
+        are_shared = any(isinstance(one.value.read_only, SharedByLoop) for one in self.entries)
+        if are_shared or not set(self.owners()).isdisjoint(owners):
+            for array in self.results:
+                array.read_only = SharedByLoop(ENTRY, self.symbol)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -108,21 +109,35 @@ def _joined_shape(rows: Traced) -> tuple[Any, ...]:
 
 
 def array_of(value: list[Any]) -> Traced | None:
-    """Returns a new array with the entries of a list; None if they are not all rows of one array, or there is none."""
-    joined = value[-1] if value else None
-    if isinstance(joined, JoinedColumns) and len(value) == 1:
-        return _table(joined)
-    if not isinstance(joined, JoinedRows) or any(map(are_rows, value[:-1])):
+    """Returns a new array with the entries of a list: rows of arrays, and values like them before, between and after.
+
+    Returns None for other entries, and for a list without rows.
+    """
+    if len(value) == 1 and isinstance(value[0], JoinedColumns):
+        return _table(value[0])
+    rows = _rows_of_all([one for one in value if are_rows(one)])
+    if not rows:
         return None
-    rows, first = rows_of(joined), value[:-1]
-    if rows is None or not have_entries(rows, joined.depth):
-        return None
-    if not first:
-        return traced_ops.copy(rows)  # type: ignore[no-any-return]
-    entries = [_entry_like(one, rows) for one in first]
-    if any(one is None for one in entries):
-        return None
-    return shaping.concatenate([shaping.stack(entries), rows])  # type: ignore[no-any-return]
+    first, parts = rows[0], list[Traced]()
+    for is_rows, entries in itertools.groupby(value, are_rows):
+        if is_rows:
+            parts += [rows.pop(0) for _ in entries]
+            continue
+        values = [_entry_like(one, first) for one in entries]
+        if any(one is None for one in values):
+            return None
+        parts.append(shaping.stack(values))
+    return traced_ops.copy(parts[0]) if len(parts) == 1 else shaping.concatenate(parts)  # type: ignore[no-any-return]
+
+
+def _rows_of_all(joined: Sequence[Any]) -> list[Traced]:
+    """Returns the rows of what stands for entries; none if they differ in type or shape, or a list may be empty."""
+    known = [rows_of(one) for one in joined if isinstance(one, JoinedRows) and one.depth == joined[0].depth]
+    rows = [one for one in known if one is not None]
+    kinds = {(one.value.dtype, one.extents[1:]) for one in rows}
+    if len(rows) < len(joined) or len(kinds) > 1:
+        return []
+    return rows if all(have_entries(one, joined[0].depth) for one in rows) else []
 
 
 def _table(joined: JoinedColumns) -> Traced | None:

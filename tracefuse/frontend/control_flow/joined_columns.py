@@ -69,10 +69,9 @@ class ColumnAppends:
         for entries in zip(*filled, strict=True):
             self.list.append(JoinedColumns(tuple(_counted_alike(entries)), self._structure))
 
-    def share(self, values: dict[str, Any], after: dict[str, Any]) -> None:
-        """Makes variables read-only that hold an array which is in an entry of the list, too."""
-        for one in self._appends:
-            one.share(values, after)
+    def parts(self) -> Sequence[JoinedAppends]:
+        """Returns what the iteration appends to the lists of the columns."""
+        return self._appends
 
 
 def _counted_alike(entries: Sequence[Any]) -> Iterator[Any]:

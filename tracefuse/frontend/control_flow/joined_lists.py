@@ -13,11 +13,13 @@ from typing import Any
 from tracefuse import pytrees
 from tracefuse.dtypes import DType, bool_, complex128, float64, int64, uint64
 from tracefuse.frontend.control_flow.carried_types import LeafType, as_leaf, converted, is_value, type_of
+from tracefuse.frontend.control_flow.joined_appends import ENTRY
 from tracefuse.frontend.control_flow.joined_columns import columns_of
 from tracefuse.frontend.control_flow.recorded_carries import value_of_type
 from tracefuse.frontend.python_numbers.number_questions import needs_elements
 from tracefuse.frontend.tracer.array_ops import shaping, traced_ops
 from tracefuse.frontend.tracer.array_ops.assignment import getitem
+from tracefuse.frontend.tracer.array_ops.in_place import SharedByLoop
 from tracefuse.frontend.tracer.array_ops.integers_as_sizes import as_size
 from tracefuse.frontend.tracer.record.appended_rows import ConditionalEntry, JoinedColumns, JoinedRows, Row
 from tracefuse.frontend.tracer.record.loop_counters import NotInEveryIteration
@@ -97,7 +99,8 @@ def _entries_of(joined: JoinedRows | JoinedColumns) -> list[Any]:
         row = getitem(rows, position)
         if joined.depth > 1:
             row.own_memory()
-            entries.append(new_list(*_entries_of(JoinedRows(row, None, joined.depth - 1, joined.weak))))
+            inner = JoinedRows(row, None, joined.depth - 1, joined.weak, symbol=joined.symbol)
+            entries.append(new_list(*_entries_of(inner)))
             continue
         if joined.weak is not None:
             row = value_of_type(recorder, row.number, LeafType(row.value.dtype, row.extents, joined.weak))
@@ -150,7 +153,11 @@ def whole(value: list[Any]) -> JoinedRows | JoinedColumns | None:
     kinds = {None if part is None else part[1] for part in parts}
     if len(kinds) > 1 or len(arrays) < len(parts):
         return None
-    return JoinedRows(shaping.concatenate(arrays), None, 1, next(part[1][2] for part in parts if part is not None))
+    symbol = next(one.symbol for one in value if isinstance(one, JoinedRows))
+    rows = shaping.concatenate(arrays)
+    if symbol is not None:
+        rows.read_only = SharedByLoop(ENTRY, symbol)  # the entries are other arrays
+    return JoinedRows(rows, None, 1, next(part[1][2] for part in parts if part is not None), symbol=symbol)
 
 
 def _as_rows(entry: Any) -> tuple[Traced, tuple[Any, ...]] | None:
@@ -173,7 +180,7 @@ def numbered(row: Traced, joined: JoinedRows) -> Any:
     """Returns an entry: a row, a number of Python, or a list."""
     if joined.depth > 1:
         row.own_memory()
-        return with_entries(new_list(JoinedRows(row, None, joined.depth - 1, joined.weak)))
+        return with_entries(new_list(JoinedRows(row, None, joined.depth - 1, joined.weak, symbol=joined.symbol)))
     if joined.weak is None:
         return row
     return value_of_type(row.recorder, row.number, LeafType(row.value.dtype, row.extents, joined.weak))

@@ -28,6 +28,7 @@ from tracefuse.frontend.tracer.record.appended_rows import JoinedColumns, Joined
 from tracefuse.frontend.tracer.record.recorder import current
 from tracefuse.frontend.tracer.values.listed_rows import ListedRows, RowsOf
 from tracefuse.frontend.tracer.values.symbolic_size import extent_of, wrap
+from tracefuse.frontend.tracer.values.traced import Traced
 
 
 def as_result(value: Any, cls: type = list) -> Any:
@@ -75,8 +76,7 @@ def iterated(value: Any) -> Any:
         return with_entries(value)
 
     def entry(position: Any) -> Any:
-        entries = [numbered(getitem(array, position), one) for array, one in rows]
-        return pytrees.unflatten(only.structure, entries) if isinstance(only, JoinedColumns) else entries[0]
+        return _copy_of_entry(only, [(getitem(array, position), one) for array, one in rows])
 
     first, _ = rows[0]
     loop = LoopRange(first.recorder, 0, first.extents[0], entry=entry, reason=REASON)
@@ -97,8 +97,32 @@ def entry_at(value: Any, index: Any) -> Any:
     position = extent + length if is_negative else extent
     if not recorder.decide(0, "<=", position, REASON) or not recorder.decide(position + 1, "<=", length, REASON):
         return with_entries(value)[index]
-    entries = [numbered(getitem(one.rows, wrap(position, recorder)), one) for one in rows]
-    return pytrees.unflatten(only.structure, entries) if isinstance(only, JoinedColumns) else entries[0]
+
+    def make() -> Any:
+        return _copy_of_entry(only, [(getitem(one.rows, wrap(position, recorder)), one) for one in rows])
+
+    key = (id(value), tuple(id(one.rows) for one in rows), position, id(recorder.body))
+    return recorder.loops.copies.at(key, make) if _has_containers(only) else make()
+
+
+def _has_containers(only: JoinedRows | JoinedColumns | None) -> bool:
+    """Whether the entries of a list are lists or dicts, or tuples of such."""
+    if not isinstance(only, JoinedColumns):
+        return only is not None and only.depth > 1
+    waiting = [pytrees.unflatten(only.structure, [None] * len(only.columns))]
+    while waiting and not isinstance(waiting[-1], (list, dict)):
+        one = waiting.pop()
+        waiting += one if isinstance(one, tuple) else ()
+    return bool(waiting) or any(_has_containers(one) for one in only.columns if isinstance(one, JoinedRows))
+
+
+def _copy_of_entry(only: JoinedRows | JoinedColumns | None, rows: list[tuple[Traced, JoinedRows]]) -> Any:
+    """Returns an entry of a list. rows: its row in the array of each column."""
+    entries = [numbered(row, one) for row, one in rows]
+    entry = pytrees.unflatten(only.structure, entries) if isinstance(only, JoinedColumns) else entries[0]
+    if _has_containers(only):
+        rows[0][0].recorder.loops.copies.note(entry, rows[0][1].symbol)
+    return entry
 
 
 def part_of(value: Any, key: slice) -> Any:
@@ -106,6 +130,7 @@ def part_of(value: Any, key: slice) -> Any:
     only = whole(value) if is_joined(value) else None
     is_symbolic = all(end is None or extent_of(end) is not None for end in (key.start, key.stop, key.step))
     columns = only.columns if isinstance(only, JoinedColumns) else (only,)
+    is_symbolic = is_symbolic and not _has_containers(only)  # those of a part are those of the list
     parts = [_part(one, key) if is_symbolic and isinstance(one, JoinedRows) else None for one in columns]
     if any(one is None for one in parts):
         return with_entries(value)[key]
@@ -119,7 +144,7 @@ def _part(joined: JoinedRows, key: slice) -> JoinedRows | None:
         return None
     part = getitem(rows, key)
     part.own_memory()
-    return JoinedRows(part, None, joined.depth, joined.weak)
+    return JoinedRows(part, None, joined.depth, joined.weak, symbol=joined.symbol)
 
 
 def reverse(value: Any, *arguments: Any) -> None:

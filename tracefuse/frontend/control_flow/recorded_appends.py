@@ -6,6 +6,7 @@ After the loop the list has an entry for each row, so a trace serves calls with 
 from __future__ import annotations
 
 import gc
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from segments.lazy_dataclasses import dataclass
 from tracefuse import pytrees, source
 from tracefuse.frontend.control_flow.carried_types import LeafType, as_leaf, converted, type_of
 from tracefuse.frontend.control_flow.iteration_conditions import UNKNOWN_LENGTH, outside_of
-from tracefuse.frontend.control_flow.joined_appends import JoinedAppends, holds_rows
+from tracefuse.frontend.control_flow.joined_appends import ENTRY, JoinedAppends, holds_rows
 from tracefuse.frontend.control_flow.joined_columns import ColumnAppends
 from tracefuse.frontend.control_flow.recorded_carries import CarriedVariable, LoopBody, is_array, value_of_type
 from tracefuse.frontend.control_flow.shared_arrays import check_value
@@ -27,6 +28,7 @@ from tracefuse.frontend.tracer.record.loop_counters import NotInEveryIteration
 from tracefuse.frontend.tracer.state.container_records import record_of
 from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize, wrap
 from tracefuse.frontend.tracer.values.traced import Traced
+from tracefuse.frontend.tracer.values.views import owner_of
 from tracefuse.ir.extents import Symbol, maximum, substitute, symbols
 
 if TYPE_CHECKING:
@@ -58,6 +60,7 @@ class Appends:
     ) -> None:  # fmt: skip
         self.iteration, self.recorder = iteration, iteration.recorder
         self._count_first(grown)
+        self._check_containers([new for one, size in grown for new in list.__getitem__(one, slice(size, None))], after)
         holders = {*map(id, grown), id(self.recorder.loops.lists)}
         for grown_list, _ in grown:
             self._check_unread(grown_list, after, holders)
@@ -92,6 +95,20 @@ class Appends:
         if grown and is_open and iteration.place not in decisions.counted:
             decisions.counted.add(iteration.place)
             raise AnotherAttempt
+
+    def _check_containers(self, entries: list[Any], after: dict[str, Any]) -> None:
+        """Raises NotInEveryIteration if a list or dict among the entries has another name: they become copies."""
+        iteration, seen, waiting = self.iteration, set[int](), entries
+        while waiting:
+            one = waiting.pop()
+            if isinstance(one, (list, dict)):
+                if id(one) in seen:
+                    raise NotInEveryIteration("an iteration appends one list twice")
+                seen.add(id(one))
+            if isinstance(one, (list, dict, tuple)):
+                waiting += one.values() if isinstance(one, dict) else one
+        if any(id(value) in seen for name, value in after.items() if name in iteration.needed | iteration.read):
+            raise NotInEveryIteration("a list that an iteration appends to another one has a name after it")
 
     def _join(self, grown_list: list[Any], size: int) -> bool:
         """Whether a list holds arrays in the place of its new entries."""
@@ -169,19 +186,17 @@ class Appends:
         """
         for joined in self._joined:
             joined.fill(values)
-            joined.share(values, after)
+        self._share(values, after)
         if not self._entries:
             return
         iteration, recorder = self.iteration, self.recorder
         count = recorder.pin(maximum(0, iteration.length), "a list that a loop appends to")
-        shared = SharedByLoop("an entry of a list that a loop appends to", iteration.symbol)
+        shared = SharedByLoop(ENTRY, iteration.symbol)
         arrays = {key: values.pop(rows.carried.name) for key, rows in self._rows.items()}
         for key, rows in self._rows.items():
             arrays[key].own_memory()
             if rows.is_array:
                 arrays[key].read_only = shared
-                for name in (name for name, value in after.items() if id(value) == key and name in values):
-                    values[name].read_only = shared
         for k in range(count):
             counter = iteration.high - k if iteration.reverse else iteration.low + k
             appended: dict[int, Any] = {}
@@ -189,6 +204,20 @@ class Appends:
                 for leaves, structure in entries:
                     entry = [self._entry(leaf, k, {iteration.symbol: counter}, arrays, appended) for leaf in leaves]
                     grown_list.append(pytrees.unflatten(structure, entry))
+
+    def _share(self, values: dict[str, Any], after: dict[str, Any]) -> None:
+        """Makes variables and entries of lists read-only that share the memory of an array with one another.
+
+        values, after: see `fill`.
+        """
+        parts = [part for joined in self._joined for part in joined.parts()]
+        leaves = [leaf for _, entries in self._entries for entry, _ in entries for leaf in entry if is_array(leaf)]
+        entries = [owner for part in parts for owner in part.owners()] + [id(owner_of(leaf)) for leaf in leaves]
+        named = {name: id(owner_of(after[name])) for name in values if isinstance(after.get(name), Traced)}
+        for part in parts:
+            part.share({*named.values(), *(owner for owner, count in Counter(entries).items() if count > 1)})
+        for name in (name for name, owner in named.items() if owner in entries):
+            values[name].read_only = SharedByLoop(ENTRY, self.iteration.symbol)
 
     def _entry(
         self,

@@ -12,7 +12,7 @@ from tracefuse.frontend.tracer.array_ops.in_place import SharedByLoop
 from tracefuse.frontend.tracer.python_code.frame_locals import UNBOUND
 from tracefuse.frontend.tracer.record.loop_counters import NotInEveryIteration
 from tracefuse.frontend.tracer.values.traced import Traced
-from tracefuse.frontend.tracer.values.views import owner_of
+from tracefuse.frontend.tracer.values.views import is_contiguous, owner_of
 
 if TYPE_CHECKING:
     from tracefuse.frontend.control_flow.recorded_iteration import RecordedIteration
@@ -35,9 +35,15 @@ def check_value(iteration: RecordedIteration, name: str, value: Any) -> None:
 
 
 def _is_new(body: LoopBody, array: Traced) -> bool:
-    """Whether a body makes an array, whose memory is its own."""
+    """Whether a body makes an array with memory of its own, or the array of which it is a contiguous view.
+
+    Variables that hold both are shared_names.
+    """
+    if array.parent is not None and not is_contiguous(array, "the layout of a view that a loop rebinds"):
+        return False
+    array = owner_of(array)
     number, inner = array.state()[0], array.recorder.body
-    if array.parent is not None or number < body.first_number or not is_ordered(array):
+    if number < body.first_number or not is_ordered(array):
         return False
     if array.memory is not None and array.memory.argument is not None:
         return False

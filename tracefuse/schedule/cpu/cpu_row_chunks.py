@@ -76,8 +76,11 @@ def _longest(region: Region) -> int:
 
 def _lower(problem: CpuProblem, decision: None) -> Lowered:
     """Emits one launch per phase, and a last launch if results or outputs remain."""
-    region = problem.region
-    split = _RowSplit(region, _chunks(problem))
+    chunks = _chunks(problem)
+    # A chunk starts at a cache line if its length is constant, or if inner loops follow the chunked one.
+    starts_at_lines = isinstance(chunks.length, int) or len(problem.region.nest.reduced) > 1
+    region = problem.streaming() if starts_at_lines else problem.region
+    split = _RowSplit(region, chunks)
     name = f"{problem.name}_split"
     launches = [_launch(split, phase, f"{name}_{phase}", problem.contract) for phase in range(len(region.full))]
     return problem.finish(launches, split.scratch, split.chunks.derived)

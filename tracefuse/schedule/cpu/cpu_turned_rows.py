@@ -45,8 +45,10 @@ BLOCK = 16
 """Rows and columns are moved in multiples of so many; see `Transpose`."""
 
 MOST_REDUCED, MOST_STORED, MOST_MIXED = 64, 48, 256
+MOST_WIDE_STORED = 28
 """The most elements of a row that is all reduced to results that need vectors across rows; of one that has results of
-every element, which are transposed as well; and of one whose innermost loop is short and not reduced."""
+every element, which are transposed as well; and of one whose innermost loop is short and not reduced. A vector of
+elements of 8 bytes leaves a shorter remainder: of those, the most of a row with results of every element."""
 
 SHORT_INNER, SHORT_STORED = 5, 8
 """The most elements of an innermost loop that is not reduced, without and with results of every element: longer ones
@@ -126,11 +128,17 @@ def _longest(region: Region) -> int:
     """Returns the most elements of a row for which transposing its operands pays; 0 if it never does."""
     if not region.nest.loops[-1].reduced:
         return MOST_MIXED
+    is_wide = _has_wide_elements(region)
     if any(weights(region.fusion).values()):
-        return MOST_STORED if any(region.full) else MOST_REDUCED
+        return (MOST_WIDE_STORED if is_wide else MOST_STORED) if any(region.full) else MOST_REDUCED
     nodes = [node for phase in region.reductions for node in phase]
     stores_states = len(region.reductions) > 1 or any(len(state_types(node)) > 1 for node in nodes)
-    return MOST_STORED if stores_states and not any(region.full) else 0
+    return MOST_STORED if stores_states and not any(region.full) and not is_wide else 0
+
+
+def _has_wide_elements(region: Region) -> bool:
+    fusion = region.fusion
+    return any(fusion.values[number].dtype.compute.itemsize > 4 for number in fusion.tensor_inputs)
 
 
 def _fills_vectors(length: Extent, sizes: Sizes) -> bool:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from tracefuse.errors import TraceError, UnsupportedError
+from tracefuse.errors import DtypeError, TraceError, UnsupportedError
 from tracefuse.frontend.numpy_api.library_calls.sampled_functions import record_library_call
 from tracefuse.frontend.numpy_api.library_calls.whole_array_calls import as_operand, call_whole, op_named
 from tracefuse.frontend.numpy_api.registration.registry import Functions
@@ -55,6 +56,26 @@ def _exceeds(values: Traced, minlength: Any) -> bool:
         return False
 
 
+def _by_coordinate(bins: Any, coordinates: int) -> Any:
+    """`bins` with the numbers of bins as integers, where it has one entry for each coordinate, as NumPy reads it.
+
+    An array of that length holds numbers of bins, not edges.
+    """
+    array: Any = bins if isinstance(bins, (Traced, np.ndarray)) else None
+    if array is not None and array.ndim == 1 and array.shape[0] == coordinates:
+        bins = [array[axis] for axis in range(coordinates)]
+    if not isinstance(bins, (list, tuple)) or len(bins) != coordinates:
+        return bins
+    return tuple(entry if np.ndim(entry) else _number_of_bins(entry, axis) for axis, entry in enumerate(bins))
+
+
+def _number_of_bins(entry: Any, axis: int) -> int:
+    try:
+        return operator.index(entry)
+    except TypeError:
+        raise DtypeError(f"`bins[{axis}]` must be an integer, when a scalar", hint="give int(bins)") from None
+
+
 def _names_edges(bins: Any) -> bool:
     """Whether bins is a list of counts and arrays of edges, one for each coordinate."""
     return isinstance(bins, (list, tuple)) and any(
@@ -64,6 +85,7 @@ def _names_edges(bins: Any) -> bool:
 
 @implements(np.histogram2d)
 def histogram2d(x: Any, y: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None) -> Any:
+    bins = _by_coordinate(bins, 2)
     parameters = {"bins": bins, "range": range, "density": density, "weights": weights}
     if _names_edges(bins):
         return record_library_call("numpy.histogram2d", (x, y), parameters)
@@ -72,14 +94,15 @@ def histogram2d(x: Any, y: Any, bins: Any = 10, range: Any = None, density: Any 
 
 @implements(np.histogramdd)
 def histogramdd(sample: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None) -> Any:
-    if _names_edges(bins):
-        more = {"bins": bins, "range": range, "density": density, "weights": weights}
-        return record_library_call("numpy.histogramdd", (sample,), more)
     points = shaping.transpose(as_operand(sample)) if isinstance(sample, (list, tuple)) else as_operand(sample)
     points = shaping.expand_dims(points, 1) if len(points.extents) == 1 else points
     count = points.recorder.pin(points.extents[1], "the coordinates of np.histogramdd")
-    parameters = {"sample": points, "bins": bins, "range": range, "density": density, "weights": weights}
-    counts, *edges = call_whole(op_named("histogramdd"), "np.histogramdd", {**parameters, "coordinates": count})
+    bins = _by_coordinate(bins, count)
+    parameters = {"bins": bins, "range": range, "density": density, "weights": weights}
+    if _names_edges(bins):
+        return record_library_call("numpy.histogramdd", (sample,), parameters)
+    named = {"sample": points, **parameters, "coordinates": count}
+    counts, *edges = call_whole(op_named("histogramdd"), "np.histogramdd", named)
     return counts, list(edges)
 
 

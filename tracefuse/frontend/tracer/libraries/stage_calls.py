@@ -25,11 +25,11 @@ from tracefuse.frontend.tracer.captured import routes
 from tracefuse.frontend.tracer.captured.captures import Place
 from tracefuse.frontend.tracer.effects.caught_errors import handler_around
 from tracefuse.frontend.tracer.effects.questions import Answers, SizeQuestion
+from tracefuse.frontend.tracer.libraries.given_arguments import PlaceOfOperand, given, only_reads
 from tracefuse.frontend.tracer.libraries.passed_functions import (
     WITH_EFFECTS,
     NotPassed,
     PassedDict,
-    PassedFunction,
     passed_function,
 )
 from tracefuse.frontend.tracer.libraries.result_forms import OBJECT, Form, kinds_of, put_together, take_apart
@@ -128,18 +128,6 @@ class CallQuestion(SizeQuestion):
 
     def __str__(self) -> str:
         return f"{self.name} of {', '.join(f'T{number}' for number in self.reads)} ({self.where})"
-
-
-@dataclass(frozen=True, slots=True)
-class _OperandPlace:
-    """The place of an operand among the arguments of a call.
-
-    kind: "array", that of a number, or OBJECT. sequence: list or tuple, where the operand holds the entries of one.
-    """
-
-    position: int
-    kind: str
-    sequence: type[Any] | None = None
 
 
 class _EntriesOfSequence:
@@ -255,16 +243,16 @@ def _place(name: str, leaf: Any, operands: list[Traced | ComputedObject]) -> Any
     """Returns an argument, or the place of an operand for it, which is added to the operands."""
     if isinstance(leaf, ComputedObject):
         operands.append(leaf)
-        return _OperandPlace(len(operands) - 1, OBJECT)
+        return PlaceOfOperand(len(operands) - 1, OBJECT)
     if isinstance(leaf, _EntriesOfSequence):
         operands.append(leaf.array)
-        return _OperandPlace(len(operands) - 1, leaf.kind, leaf.sequence)
+        return PlaceOfOperand(len(operands) - 1, leaf.kind, leaf.sequence)
     if isinstance(leaf, (SymbolicSize, MaskedElements, Traced)):
         kind = "int" if isinstance(leaf, SymbolicSize) else getattr(leaf, "weak", None) or "array"
         tensor = leaf.elements() if isinstance(leaf, MaskedElements) else as_tensor(leaf)
         tensor = as_tensor(tensor)  # a number of Python may be one of the host
         operands.append(tensor)
-        return _OperandPlace(len(operands) - 1, kind)
+        return PlaceOfOperand(len(operands) - 1, kind)
     if isinstance(leaf, FunctionType) and not is_of_library(leaf.__module__):
         return _placed_function(name, leaf, operands)
     if isinstance(leaf, ObjectOfProgram):
@@ -302,7 +290,7 @@ def _results(
     arrays: Sequence[Any], may_catch: bool,
 ) -> CallResults:  # fmt: skip
     """Calls the function on the arrays of a call. Its errors carry the user's line, or are results, if `may_catch`."""
-    leaves = [_given(argument, arrays) for argument in placed]
+    leaves = [given(argument, arrays, is_written=not only_reads(function, placed)) for argument in placed]
     results: list[Any] = []
     try:
         try:
@@ -349,26 +337,6 @@ def _call_on_copies(function: Callable[..., Any], structure: Any, leaves: Sequen
 
 def _may_share(result: Any, leaves: Sequence[Any]) -> bool:
     return any(isinstance(leaf, np.ndarray) and np.may_share_memory(result, leaf) for leaf in leaves)
-
-
-def _given(argument: Any, arrays: Sequence[Any]) -> Any:
-    if isinstance(argument, (PassedFunction, PassedDict)):
-        return argument.rebuilt(lambda inner: _given(inner, arrays))
-    if isinstance(argument, _OperandPlace):
-        array = arrays[argument.position]
-        if argument.sequence is not None:
-            return argument.sequence(array if argument.kind == "array" else array.tolist())
-        if isinstance(array, (bool, int, float, complex)):
-            return array
-        return array.item() if argument.kind != "array" else _read_only(array)
-    return _read_only(argument) if isinstance(argument, np.ndarray) else argument
-
-
-def _read_only(array: Any) -> Any:
-    """A view through which a function cannot change the operand, which what follows may read."""
-    view = array.view()
-    view.flags.writeable = False
-    return view if view.ndim else view[()]
 
 
 def _as_traced(recorder: Recorder, results: CallResults, outside: ComputedOutside, shared: SharedArrays) -> Any:

@@ -18,6 +18,7 @@ from tracefuse.dtypes import DType
 from tracefuse.errors import TracefuseError
 from tracefuse.frontend.tracer.python_code.code_replacements import rewritten_code
 from tracefuse.frontend.tracer.record.appended_rows import Row
+from tracefuse.frontend.tracer.record.entry_copies import EntryCopies
 from tracefuse.frontend.tracer.record.loop_counters import NotInEveryIteration
 from tracefuse.ir.extents import Extent, Symbol
 
@@ -122,6 +123,7 @@ class RecordedLoops:
     read, which are also among `sizes`. limits: the bounds that comparisons of counters imply, by the number of the
     result. iterations: of unrolled loops, by key. rows: entries of lists that recorded loops append to, by id. lists:
     those that only rewritten code reads, by id. returned: what is in the result in place of some of them, by id.
+    copies: what the function got as entries of them.
     """
 
     decisions: LoopDecisions = field(default_factory=LoopDecisions)
@@ -136,6 +138,7 @@ class RecordedLoops:
     rows: dict[int, Row] = field(default_factory=dict)
     lists: dict[int, list[Any]] = field(default_factory=dict)
     returned: dict[int, Any] = field(default_factory=dict)
+    copies: EntryCopies = field(default_factory=EntryCopies)
     _running: list[tuple[weakref.ref[Any], LoopKey]] = field(default_factory=list)
 
     def enter(self, iterator: Any, key: LoopKey, length: int) -> set[LoopKey]:
