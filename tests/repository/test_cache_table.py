@@ -46,6 +46,7 @@ NOT_CACHES = {
     "frontend.jax_api.jaxpr_recording.PRIMITIVES": "rules of primitives",
     "frontend.numpy_api.twins.creation.RECORDING": "what records in place of NumPy's creation functions",
     "frontend.tracer.captured.known_contents.KnownContents": "state of one trace",
+    "frontend.tracer.record.entry_copies.EntryCopies": "state of one trace",
     # Registrations, which nothing can compute again.
     "pytrees._registered": "classes that are pytree nodes",
     "frontend.jax_api.jaxpr_recording.OF_KEYS": "primitives whose rules take random keys",
@@ -60,7 +61,7 @@ NOT_CACHES = {
     "runtime.donated_arrays._RESULTS": "results in donated buffers",
     "compiler.tuning.Tuner": "what one call measures",
     # State of the threads that trace and compile.
-    "frontend.tracer.state.leaked_values._in_use": "traces during which the collector's threshold is another",
+    "young_objects._in_use": "traces and compilations during which the collector's threshold is another",
     "kernel.interrupt_shield._forks": "what a fork waits for",
     "kernel.interrupt_shield._running": "work that an interrupt waits for",
     # State of a job of several ranks.

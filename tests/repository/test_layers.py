@@ -28,6 +28,7 @@ MOST_LINES = 400
 
 LAYERS = (
     *("errors", "caches", "generated_code", "config", "dtypes", "rounding", "pytrees", "source", "logs", "waiting"),
+    "young_objects",
     *("ir", "ops", "kernel", "passes", "dynamic", "schedule", "partition", "runtime"),
     *("diagnostics", "compiler", "definition", "nvfuser", "nvfuser_direct", "frontend"),
 )

@@ -42,8 +42,8 @@ Four processes take twice as long as two, and more while they wait for one anoth
 
 
 BY_THREADS = [(name, n) for name in PROGRAMS for n in (1, 2, 3, 4) if name not in BY_PROCESSES.get(n, ())]
-IN_TURNS = [(name, (4, 2, 1)[k % 3]) for k, name in enumerate(PROGRAMS) if k % 2 == 0]
-"""A number of ranks for every other program beside three, which no power of two hides."""
+IN_TURNS = [(name, (4, 2, 1)[k % 3]) for k, name in enumerate(PROGRAMS) if k % 4 == 0]
+"""A number of ranks for every fourth program beside three, which no power of two hides."""
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,7 @@ from tracefuse.runtime.targets.resolution import target_for
 from tracefuse.runtime.targets.target import Target
 from tracefuse.runtime.tuned_tilings import TuningRecords
 from tracefuse.schedule.tiling_choice import TilingChooser
+from tracefuse.young_objects import keeps_objects_young
 
 MOST_PLANS_OF_CLASSES = 8
 """Plans of a function, after which the size classes of the cost model lead to no more: kernels have usual tilings."""
@@ -332,6 +333,7 @@ class Executable:
         with collect_changes(self.changes) as changes:
             return self._compile(facts, buffers, cause, use, donated, tilings, changes)
 
+    @keeps_objects_young
     def _compile(
         self, facts: CallFacts, buffers: OutputBuffers, cause: str, use: OutputBufferUse, donated: tuple[Donated, ...],
         tilings: TilingChooser | None, changes: Sequence[PassChange],

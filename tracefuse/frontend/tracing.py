@@ -42,11 +42,12 @@ from tracefuse.frontend.tracer.state.container_changes import Change
 from tracefuse.frontend.tracer.state.outcome import Outcome
 from tracefuse.frontend.tracer.state.overlays import Overlays
 from tracefuse.runtime.argument_leaves import Leaf
+from tracefuse.young_objects import keeps_objects_young
 
 Rebuild: TypeAlias = Callable[[list[Any]], tuple[tuple[Any, ...], dict[str, Any]]]
 
 
-@leaked_values.keeps_objects_young
+@keeps_objects_young
 def trace(
     function: Callable[..., Any], leaves: Sequence[Leaf], rebuild: Rebuild, roots: CallRoots, *,
     dynamic: bool = True, device: int | None = None, same: Mapping[int, int] = MappingProxyType({}),

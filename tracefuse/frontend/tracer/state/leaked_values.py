@@ -5,20 +5,15 @@ Must not know: overlays of values, fusions.
 
 from __future__ import annotations
 
-import functools
 import gc
-import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import FrameType, GeneratorType
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 from tracefuse.errors import TraceError
 from tracefuse.frontend.tracer.values.traced import Traced
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 _COLLECTIONS = 2
 """Full collections after which a traced value counts as alive: finalizers that the first runs may release others."""
@@ -27,58 +22,11 @@ _LONGEST_WAIT = 5.0
 """Seconds: `gc.collect` does nothing while another thread collects, or in a finalizer that a collection runs."""
 
 
-_NEVER = 2**31 - 1
-"""A threshold that no count of collections reaches."""
-
-
-_in_use: set[object] = set()
-_lock = threading.Lock()
-_threshold = gc.get_threshold()[1]
-
-
-def keeps_objects_young(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorates a function during whose calls no new object reaches the garbage collector's oldest generation.
-
-    `check` then finds cycles among them without a walk over every object of the process. Objects of the youngest
-    generation are collected as ever.
-    """
-
-    @functools.wraps(function)
-    def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        use = object()
-        try:
-            _begin(use)
-            return function(*args, **kwargs)
-        finally:
-            _end(use)
-
-    return call
-
-
-def _begin(use: object) -> None:
-    global _threshold
-    with _lock:
-        first, second, third = gc.get_threshold()
-        if second != _NEVER:
-            _threshold = second
-            gc.set_threshold(first, _NEVER, third)
-        _in_use.add(use)
-
-
-def _end(use: object) -> None:
-    """Ends a use, also one that an interrupt kept from beginning."""
-    with _lock:
-        _in_use.discard(use)
-        first, second, third = gc.get_threshold()
-        if not _in_use and second == _NEVER:
-            gc.set_threshold(first, _threshold, third)
-
-
 def check(names: Sequence[weakref.ref[Traced]]) -> None:
     """Raises TraceError if a traced value of a finished trace is alive, which names what holds it."""
     if not _are_alive(names):
         return
-    gc.collect(1)  # all that the trace created, see `keeps_objects_young`
+    gc.collect(1)  # all that the trace created, see tracefuse/young_objects.py
     collections, deadline = 0, time.monotonic() + _LONGEST_WAIT
     while collections < _COLLECTIONS and time.monotonic() < deadline:
         if not _are_alive(names):
