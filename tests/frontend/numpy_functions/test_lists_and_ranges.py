@@ -28,6 +28,10 @@ np.float32([a[0], a[1]]); np.int64(i[0]); np.bool_(a[0] > 0); np.float32(a); np.
 np.insert(a, [0, i[1]], [a[0], 2.0]); np.delete(a, [i[0]]); np.poly1d([a[0], a[1], 1.0])(2.0)
 np.float64(float(a.sum())); np.int64(len(a)); np.int64(float(a.sum())); np.float16(a[a > 0.5])
 np.vectorize(lambda v: -v if v > 0.5 else v)(a); np.frompyfunc(abs, 1, 1)([a[0], a[1]]).astype(float)
+np.concatenate(([1], [a[0], 2], range(2))); np.stack([[a[0], 1], [i[1], 2]]); np.stack(arrays=[[a[0]], [i[0]]], axis=1)
+np.hstack(([1.0], [a[0], a[1]])); np.vstack([[i[0], i[1]], [1, 2]]); np.dstack([[a[0]], [a[1]]]); np.hstack([a[0], 1])
+np.column_stack([[i[0], 2], [a[0], 1]]); np.broadcast_arrays([a[0], 1], 2.0, [[i[0]], [1]]); np.vstack([a[0], 1])
+np.concatenate([[[a[0], 1]], m[:, :2]], dtype=np.float32); np.concatenate([(i[0],), [1]]); np.stack([a[0], i[0]])
 """.replace("\n", ";").split(";")
 
 

@@ -25,10 +25,9 @@ from tracefuse.frontend.tracer.values.nested_lists import leaves_of
 from tracefuse.frontend.tracer.values.traced import Traced
 
 _OF_LISTS = frozenset({
-    np.concatenate, np.stack, np.vstack, np.hstack, np.dstack, np.column_stack, np.block, np.select, np.choose,
-    np.broadcast_arrays, np.einsum, np.linalg.multi_dot, np.histogramdd, np.ravel_multi_index, np.apply_along_axis,
-    np.diag_indices_from, np.tril_indices_from, np.triu_indices_from, np.apply_over_axes, np.split, np.trim_zeros,
-    np.result_type, np.common_type, np.can_cast, np.min_scalar_type,
+    np.block, np.select, np.choose, np.einsum, np.linalg.multi_dot, np.histogramdd, np.ravel_multi_index,
+    np.apply_along_axis, np.diag_indices_from, np.tril_indices_from, np.triu_indices_from, np.apply_over_axes, np.split,
+    np.trim_zeros, np.result_type, np.common_type, np.can_cast, np.min_scalar_type,
 })  # fmt: skip
 """Functions that take lists of arrays, in which NumPy looks for traced values itself, or no array first."""
 
@@ -42,15 +41,18 @@ _SEVERAL: Mapping[Any, int] = MappingProxyType({
         np.array_equiv, np.isclose, np.histogram, np.histogram2d, np.linalg.solve, np.linalg.lstsq, np.take,
         np.percentile, np.quantile, np.nanpercentile, np.nanquantile, np.gradient, np.ediff1d, np.repeat,
         np.bincount, np.ix_, np.take_along_axis, np.delete, np.insert, np.put,
-    ), 2),
+    ), 2), np.broadcast_arrays: 64,
 })  # fmt: skip
 """How many of the first parameters are arrays, of functions where it is not one."""
 
 _CONVERTING = frozenset({np.insert, np.put})
 """Functions that convert the entries of their last list, one by one, to the type of their first array."""
 
-_OF_KEYS = frozenset({np.lexsort})
-"""Functions whose first parameter, `keys`, is a sequence of arrays of types of their own."""
+_OF_SEQUENCES: Mapping[Any, str] = MappingProxyType({
+    **dict.fromkeys((np.concatenate, np.stack), "arrays"),
+    **dict.fromkeys((np.vstack, np.hstack, np.dstack, np.column_stack), "tup"), np.lexsort: "keys",
+})  # fmt: skip
+"""Functions whose first parameter is a sequence of arrays of types of their own, and its name."""
 
 _KEYWORDS = frozenset({"weights", "a", "x", "y", "w", "v", "arr", "fweights", "aweights"})
 """Keywords that are arrays."""
@@ -86,7 +88,7 @@ def _beside(keywords: Mapping[str, Any], array: Any) -> Any:
 def _taking_lists(original: Callable[..., Any]) -> Callable[..., Any]:
     count, is_of_shapes = _SEVERAL.get(original, 1), original in shape_numbers.REDUCTIONS
     converts = original in _CONVERTING
-    convert, names = (_apart, {"keys"}) if original in _OF_KEYS else (stacked, _KEYWORDS)
+    convert, names = (_apart, {_OF_SEQUENCES[original]}) if original in _OF_SEQUENCES else (stacked, _KEYWORDS)
 
     @source.forwards
     def call(*arguments: Any, **keywords: Any) -> Any:
