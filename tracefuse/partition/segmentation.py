@@ -5,7 +5,7 @@ Segmentation needs no sizes, because the definition alone decides which nodes on
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import TypeAlias, cast
 
@@ -117,7 +117,7 @@ class Segmentation:
 
 def segment_fusion(
     fusion: Fusion, *, merge: Predicate | None = None, sizes: Mapping[int, int] | None = None, strict: bool = False,
-    options: Options | None = None, stored: Collection[int] = (),
+    options: Options | None = None, stored: Mapping[int, str] | None = None,
 ) -> Segmentation:  # fmt: skip
     """Splits `fusion` into as few segments as the templates and `merge` allow.
 
@@ -125,11 +125,11 @@ def segment_fusion(
     extent values by id. Extents that must be equal for a merge are assumed equal, unless the sizes differ. strict:
     raise an error, instead of splitting further, if the rule accepts each pair of nodes but not the group as a whole.
     options: for the passes that run on segments, by default the options in force. stored: values that end the segment
-    of their producer. Raises segments.SegmentationError if
-    the predicate fails.
+    of their producer, with the reasons. Raises segments.SegmentationError if the predicate fails.
     """
     options = config.resolve() if options is None else options
     assumed: list[Equality] = []
+    stored = stored or {}
     segmentation = _split(fusion, fusion, merge, sizes, (), strict, options, stored)
     for _ in range(MAX_ASSUMPTION_ROUNDS):
         current, count = segmentation.fusion, len(assumed)
@@ -172,11 +172,11 @@ def are_equal(pair: Equality, sizes: Mapping[int, int]) -> bool:
 
 def _split(
     original: Fusion, fusion: Fusion, merge: Predicate | None, sizes: Mapping[int, int] | None,
-    assumed: tuple[Equality, ...], strict: bool, options: Options, stored: Collection[int] = (),
+    assumed: tuple[Equality, ...], strict: bool, options: Options, stored: Mapping[int, str],
 ) -> Segmentation:  # fmt: skip
     graph = step_graph(fusion)
     boundaries = dict.fromkeys(values_to_store(fusion), MATERIALIZED)
-    boundaries |= dict.fromkeys(stored, "a small product reads it, whose terms would be stored otherwise")
+    boundaries |= stored
     boundaries |= dict.fromkeys(kept_boundaries(graph), "the producer ends its segment")
     rules: dict[Hashable, FusionRule] = {}
     while True:
@@ -190,10 +190,10 @@ def _split(
             unites=may_be_row_column,
         )
         parts = tuple(_extract_part(graph, interface, options, rules) for interface in graph.segments_of(split))
-        stored = _isolate_refused(parts, strict)
-        if stored.keys() <= boundaries.keys():
+        isolated = _isolate_refused(parts, strict)
+        if isolated.keys() <= boundaries.keys():
             return Segmentation(fusion, graph, split, parts, original, assumed, merge)
-        boundaries = {**stored, **boundaries}
+        boundaries = {**isolated, **boundaries}
 
 
 def _isolate_refused(parts: Sequence[Part], strict: bool) -> dict[int, str]:

@@ -31,6 +31,8 @@ from tracefuse.passes.small_products import ProductBounds, with_sums
 from tracefuse.schedule.template import AttentionBounds, RepetitionBounds, TemplateSet, TiledProductBounds
 
 EQUAL_ROWS = "rows of equal length share a kernel"
+READ_BY_PRODUCT = "a small product reads it, whose terms would be stored otherwise"
+REPEATED = "materialized: every row that reads it would compute it again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +99,7 @@ class _SizedSegmentation:
     """A segmentation while choices change its fusion.
 
     guards: of the choices so far. divided_attentions, divided_products: as those of `Segmentation`. stored: values that
-    end the segment of their producer.
+    end the segment of their producer, with the reasons.
     """
 
     def __init__(self, segmentation: Segmentation, sizes: Mapping[int, int], options: Options | None) -> None:
@@ -105,7 +107,7 @@ class _SizedSegmentation:
         self.guards: list[Guard] = []
         self.divided_attentions: Mapping[int, str] = {}
         self.divided_products: Mapping[int, str] = {}
-        self.stored: set[int] = set()
+        self.stored: dict[int, str] = {}
 
     @property
     def fusion(self) -> Fusion:
@@ -156,7 +158,7 @@ class _SizedSegmentation:
         repeated, guards = repeated_values(self.segmentation, self.sizes, bounds)
         self.guards += guards
         if repeated:
-            self.stored |= repeated
+            self.stored |= dict.fromkeys(repeated, REPEATED)
             self.segment(self.fusion)
 
     def _sum_small_products(self, bounds: ProductBounds) -> None:
@@ -168,7 +170,7 @@ class _SizedSegmentation:
         original = self.fusion
         chosen, guards = small_products(original, self.sizes, bounds)
         self.guards += guards
-        separate: set[int] = set()
+        separate: dict[int, str] = {}
         while chosen:
             fusion, terms = with_sums(original, chosen)
             split = segment_fusion(fusion, sizes=self.sizes, options=self.options, stored=separate)
@@ -178,9 +180,9 @@ class _SizedSegmentation:
                 self.segmentation, self.stored = split, separate
                 return
             operands = {o for number in alone for o in original.producers[number].inputs if o in original.producers}
-            if operands <= separate:
+            if operands <= separate.keys():
                 chosen -= alone
-            separate |= operands
+            separate |= dict.fromkeys(operands, READ_BY_PRODUCT)
 
     def order_inputs(self, layouts: Sequence[Strided | None]) -> None:
         """Copies the inputs that kernels would read across their loops. layouts: of the tensor inputs."""

@@ -112,6 +112,11 @@ CALLS = {
         "np.add(I, np.packbits(I > 0), out=np.zeros(np.broadcast_shapes(I.shape, I.shape)))",
     ),
     "differences that wrap": ("np.unwrap(U)",),
+    "windows without elements": (
+        "np.lib.stride_tricks.sliding_window_view(X, 0, axis=1)",
+        "np.lib.stride_tricks.sliding_window_view(X, (0, 2)).sum(-1)",
+    ),
+    "characters of types": ("np.mintypecode([X, 'f'])", "np.mintypecode((X > 0, X * 1j))"),
     "results that are cast by any rule": (
         "np.concatenate([X[0], [1j] * 3], casting='unsafe', out=np.zeros(6, np.float32))",
         "np.stack([X[0], [1j] * 3], casting='unsafe', out=np.zeros((2, 3), np.float32))",

@@ -17,7 +17,8 @@ import numpy as np
 from segments.lazy_dataclasses import replace
 from tracefuse.frontend.control_flow.iterated_entries import entries_of
 from tracefuse.frontend.control_flow.recorded_iteration import RecordedIteration
-from tracefuse.frontend.control_flow.recorded_ranges import LoopRange, Unrolling, loop_of, recorded_code
+from tracefuse.frontend.control_flow.recorded_ranges import LoopRange, loop_of, recorded_code
+from tracefuse.frontend.control_flow.unrolled_loops import Unrolling
 from tracefuse.frontend.tracer.python_code.loop_code import LoopCode, makes_iterator
 from tracefuse.frontend.tracer.values.symbolic_size import wrap
 from tracefuse.ir.extents import product

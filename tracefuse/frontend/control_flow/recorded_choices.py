@@ -19,7 +19,8 @@ from tracefuse.frontend.control_flow.counted_iterations import CountedIterations
 from tracefuse.frontend.control_flow.iterated_entries import loop_over
 from tracefuse.frontend.control_flow.iteration_conditions import UNKNOWN_LENGTH, IterationCondition
 from tracefuse.frontend.control_flow.recorded_iteration import RecordedIteration
-from tracefuse.frontend.control_flow.recorded_ranges import MOST_UNROLLED, LoopIterator, Unrolling, can_record
+from tracefuse.frontend.control_flow.recorded_ranges import MOST_UNROLLED, LoopIterator
+from tracefuse.frontend.control_flow.unrolled_loops import Unrolling, can_record
 from tracefuse.frontend.python_numbers.number_questions import assume
 from tracefuse.frontend.tracer.array_ops.traced_ops import apply
 from tracefuse.frontend.tracer.python_code.frame_locals import locals_of

@@ -17,6 +17,7 @@ from tracefuse import source
 from tracefuse.dtypes import int64
 from tracefuse.frontend.control_flow.iteration_conditions import UNKNOWN_LENGTH, IterationCondition
 from tracefuse.frontend.control_flow.recorded_iteration import RecordedIteration
+from tracefuse.frontend.control_flow.unrolled_loops import MOST_IN_NEST, Unrolling, can_record
 from tracefuse.frontend.numpy_api.twins.even_ranges import integers
 from tracefuse.frontend.python_numbers.number_arithmetic import number
 from tracefuse.frontend.tracer.array_ops import traced_ops
@@ -32,9 +33,7 @@ from tracefuse.frontend.tracer.python_code.loop_code import (
     makes_iterator,
 )
 from tracefuse.frontend.tracer.questions_in_loops import begin_again_rewritten
-from tracefuse.frontend.tracer.record.captured_inputs import AnotherAttempt
 from tracefuse.frontend.tracer.record.loop_counters import NotInEveryIteration
-from tracefuse.frontend.tracer.record.recorded_loops import LoopKey
 from tracefuse.frontend.tracer.record.recorder import Recorder, current
 from tracefuse.frontend.tracer.values.symbolic_size import extent_of, wrap
 from tracefuse.frontend.tracer.values.traced import Traced
@@ -42,13 +41,6 @@ from tracefuse.ir.extents import Extent, ceildiv
 
 MOST_UNROLLED = 16
 """A loop of more iterations is recorded once. Equal steps of a short one share their kernels, and fuse."""
-
-MOST_IN_NEST = 64
-"""If a loop in other loops has more iterations in all, the nest is recorded, though each of its loops is short."""
-
-MOST_UNROLLED_OPS = 4000
-"""On a GPU, a loop of more ops in all is recorded once. Unrolled steps are launches in a row and take a tenth to a
-fifth of the time of recorded steps, which the host starts one by one; but each op takes 1 to 10 ms to compile."""
 
 
 def range_twin(*bounds: Any) -> Any:
@@ -282,51 +274,6 @@ class SymbolicRange:
     def __class__(self) -> Any:
         is_own = source.is_internal(sys._getframe(1).f_code.co_filename)
         return type(self) if is_own else range  # for isinstance
-
-
-class Unrolling:
-    """A loop that is unrolled, by an iterator. key: of the loop."""
-
-    def __init__(self, recorder: Recorder, iterator: Any, key: LoopKey) -> None:
-        self.recorder, self.iterator, self.key = recorder, iterator, key
-        self.steps, self.begun, self.first = 0, 0, len(recorder.builder.nodes)
-
-    def count(self, steps: int) -> None:
-        """Counts iterations; begins the trace again if the loop has too many."""
-        loops = self.recorder.loops
-        self.steps += steps
-        nest = loops.enter(self.iterator, self.key, steps)
-        is_new = not loops.decisions.nests >= nest
-        is_long = len(nest) > 1 and loops.iterations[self.key] > MOST_IN_NEST
-        if is_new and is_long and self.recorder.device is None and can_record(self.recorder):
-            loops.decisions.nests |= nest
-            raise AnotherAttempt
-
-    def begin_step(self) -> None:
-        """Begins the trace again if all steps would record too many ops on a GPU, by those that have ended.
-
-        If the loop itself cannot be recorded, those that it has run are recorded.
-        """
-        ended, self.begun = self.begun, self.begun + 1
-        if self.recorder.device is None or ended not in (1, 4, 16, 64, 256):
-            return
-        ops = (len(self.recorder.builder.nodes) - self.first) * self.steps // ended
-        decisions = self.recorder.loops.decisions
-        marked = decisions.nests | decisions.unrolled.keys()
-        new = {self.key} - marked or self.recorder.loops.iterations.keys() - marked
-        if ops > MOST_UNROLLED_OPS and new and can_record(self.recorder):
-            decisions.nests |= new
-            raise AnotherAttempt
-
-    def end(self) -> None:
-        """Notes that the loop has ended."""
-        self.recorder.loops.leave(self.iterator)
-
-
-def can_record(recorder: Recorder) -> bool:
-    """Whether a loop can be recorded where the function is now."""
-    is_inside = recorder.body is not None and not isinstance(recorder.body, RecordedIteration.body_type)
-    return recorder.loops.decisions.is_enabled and not is_inside and not recorder.checkpoints
 
 
 def recorded_code(recorder: Recorder, frame: FrameType, length: Extent) -> LoopCode | None:

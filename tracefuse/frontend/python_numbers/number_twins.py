@@ -284,6 +284,15 @@ def _isscalar(element: Any) -> Any:
     return element.weak is not None or element.is_immutable
 
 
+@replaces(np.mintypecode, FUNCTIONS)
+def _mintypecode(typechars: Any = _ABSENT, *more: Any, **keywords: Any) -> Any:
+    """The character of the smallest type; an array among the characters stands for its own."""
+    if not isinstance(typechars, (list, tuple)) or not any(isinstance(one, Traced) for one in typechars):
+        return NotImplemented
+    characters = [one.value.dtype.numpy.char if isinstance(one, Traced) else one for one in typechars]
+    return np.mintypecode(characters, *more, **keywords)
+
+
 @replaces(np.result_type, FUNCTIONS)
 def _result_type(*values: Any) -> Any:
     """The type of a promotion, in which a size is an integer of Python."""

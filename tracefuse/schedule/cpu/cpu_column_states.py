@@ -25,11 +25,10 @@ from tracefuse.ir.extents import (
     symbol,
     symbols,
 )
-from tracefuse.ir.op_kinds import Movement
+from tracefuse.ir.op_kinds import Movement, Pointwise, Reduction
 from tracefuse.kernel.kernel_ir import Allocate, Buffer, Expression, Load, Store
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.nest import Loop
-from tracefuse.schedule.probe import weights
 from tracefuse.schedule.reduction_states import Accumulator, State, declare, lifted, new_accumulator, store_output
 from tracefuse.schedule.region_phases import Region
 
@@ -223,12 +222,22 @@ def _bands(
 
 
 def is_light(region: Region) -> bool:
-    """Returns whether several rows fit in registers: the region computes few ops, none of them expensive.
+    """Returns whether several rows fit in registers: rows compute few ops, none of them expensive.
 
     Movements are index expressions, so that a product of slices is as light as one of whole arrays.
     """
-    computing = [node for node in region.fusion.nodes if not isinstance(node.op, Movement) or takes_positions(node)]
-    return len(computing) <= LIGHT_NODES and not any(weights(region.fusion).values())
+    in_rows = values_in_rows(region)
+    nodes = [n for n in region.fusion.nodes if isinstance(n.op, Reduction) or not in_rows.isdisjoint(n.outputs)]
+    computing = [node for node in nodes if not isinstance(node.op, Movement) or takes_positions(node)]
+    is_cheap = not any(isinstance(node.op, Pointwise) and node.op.expensive for node in nodes)
+    return len(computing) <= LIGHT_NODES and is_cheap
+
+
+def values_in_rows(region: Region) -> set[int]:
+    """Returns the values that differ between rows."""
+    reduced = {loop.symbol for loop in region.nest.reduced}
+    walked = region.probe.walked
+    return {number for number, at in walked if not reduced.isdisjoint(s for c in at for s in symbols(c))}
 
 
 def _elements(body: Body, rows: Sequence[Region], phase: int, targets: Totals, columns: TileColumns) -> None:

@@ -15,7 +15,7 @@ from tracefuse.ir.fusion import Fusion, Shape
 from tracefuse.ir.op_kinds import Pointwise
 from tracefuse.kernel.kernel_ir import Allocate, Buffer, Store
 from tracefuse.schedule.body import Body
-from tracefuse.schedule.cpu.cpu_column_states import TileColumns
+from tracefuse.schedule.cpu.cpu_column_states import TileColumns, values_in_rows
 from tracefuse.schedule.probe import depths
 from tracefuse.schedule.recomputation import ElementCosts
 from tracefuse.schedule.region_phases import Region
@@ -50,13 +50,9 @@ def keep_column_values(body: Body, region: Region, phase: int, columns: TileColu
 def _values_of_columns(region: Region, depth: int, columns: TileColumns) -> Iterator[tuple[int, Shape]]:
     """Yields the values of columns that rows read after `depth` reductions, with their coordinates, in order."""
     fusion, costs = region.fusion, _costs(region.fusion)
-    reduced = {loop.symbol for loop in region.nest.reduced}
-    in_rows, at = set[int](), dict[int, set[Shape]]()
+    in_rows, at = values_in_rows(region), dict[int, set[Shape]]()
     for number, coordinates in region.probe.walked:
-        used = {s for c in coordinates for s in symbols(c)}
-        if used & reduced:
-            in_rows.add(number)
-        elif columns.loop.symbol in used:
+        if number not in in_rows and any(columns.loop.symbol in symbols(c) for c in coordinates):
             at.setdefault(number, set()).add(coordinates)
     read = {value for node in fusion.nodes if not in_rows.isdisjoint(node.outputs) for value in node.inputs}
     after = depths(fusion)

@@ -36,6 +36,7 @@ from tracefuse.schedule.cpu.cpu_column_states import (
     store_results,
     store_states,
 )
+from tracefuse.schedule.cpu.cpu_column_values import keep_column_values
 from tracefuse.schedule.cpu.cpu_frame import CpuProblem, new_body, open_grid, work
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, Scratch, make_launch
 from tracefuse.schedule.nest import Loop, position_in
@@ -212,6 +213,8 @@ def _launch(split: _ColumnGroups, phase: int, name: str, contract: bool) -> Laun
         with once:
             store_results(body, region, split.columns)
     if chunked:
+        for earlier in range(phase):
+            keep_column_values(body, region, earlier, split.columns)
         if split.in_group != 1:
             body.bind(split.in_group, body.index.code(floordiv(LANES, split.inner.extent)))
         _copy_to_lanes(body, split)

@@ -47,11 +47,22 @@ def sliding_window_view(
         )
     for width, axis_of_width in zip(shaping.new_shape_entries(widths, recorder), axes, strict=True):
         dim = normalize_axis(operator.index(axis_of_width), rank)
-        result = views.take_view("windows", result, dim=dim, width=width)
+        if recorder.decide(width, "==", 0, "a window without elements"):
+            result = _empty_windows(result, dim)
+        else:
+            result = views.take_view("windows", result, dim=dim, width=width)
     if result is traced:
         result = views.alias(traced)
     result.read_only = _OVERLAP if writeable else "the result of sliding_window_view"
     return result
+
+
+def _empty_windows(array: Traced, dim: int) -> Traced:
+    """Returns windows without elements: one more than the axis has elements, as in NumPy."""
+    before, after = array.extents[:dim], array.extents[dim + 1 :]
+    shape = (*before, array.extents[dim] + 1, *after, 0)
+    windows: Traced = array.recorder.movement("full", [0], shape=shape, dtype=array.value.dtype)
+    return windows
 
 
 def as_strided(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from segments.lazy_dataclasses import dataclass
 from tracefuse.dynamic.guards import Guard
-from tracefuse.errors import UnsupportedError
+from tracefuse.errors import TracefuseError, UnsupportedError
 from tracefuse.frontend.tracer.array_ops.traced_ops import apply
 from tracefuse.frontend.tracer.effects.printed_values import Print, StagePrints
 from tracefuse.frontend.tracer.record.assumptions import ScalarGuard
@@ -287,6 +287,9 @@ class Answers(ABC):
     @abstractmethod
     def source_of_call(self, make: Callable[..., Any]) -> SourceOfCall:
         """Returns the source of the next random generator that the trace makes, the same one in every trace."""
+
+    def leave(self, refusal: TracefuseError) -> None:  # noqa: B027
+        """Leaves the call to the function itself after a refusal, if that is possible."""
 
     def ask(self, recorder: Recorder, traced: Traced, operation: str, where: str | None) -> Any:
         """Returns the answer to a question about a tensor without axes, and ends the stage."""
