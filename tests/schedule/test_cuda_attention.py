@@ -66,7 +66,9 @@ def test_every_spelling_of_attention_is_one_kernel(function: Callable[..., Any],
 
 
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize(("queries", "keys", "features"), [(1, 1, 16), (1, 70, 16), (66, 65, 32), (17, 33, 144)])
+@pytest.mark.parametrize(
+    ("queries", "keys", "features"), [(1, 1, 16), (1, 70, 16), (66, 65, 32), (17, 33, 144), (130, 140, 16)]
+)
 def test_tiles_that_the_sizes_do_not_fill(queries: int, keys: int, features: int, causal: bool) -> None:
     arrays = factors(1, 2, queries=queries, keys=keys, features=features)
     function = causal_where if causal else scale_after
@@ -80,8 +82,8 @@ def added(query: Any, key: Any, value: Any, mask: Any) -> Any:
 
 
 @pytest.mark.parametrize(("keys", "features", "masked", "rows"), [
-    (150, 112, False, 32), (128, 112, False, 64), (512, 112, False, 64), (128, 112, True, 32), (128, 96, True, 64),
-    (150, 64, False, 64), (90, 64, False, 96), (70, 128, False, 80), (50, 128, False, 64),
+    (150, 112, False, 2 * 32), (128, 112, False, 2 * 32), (512, 112, False, 2 * 32), (128, 112, True, 32),
+    (128, 96, True, 64), (150, 64, False, 2 * 64), (90, 64, False, 96), (70, 128, False, 80), (50, 128, False, 64),
 ])  # fmt: skip
 def test_tiles_of_keys_fit_the_registers_and_short_sequences(keys: int, features: int, masked: bool, rows: int) -> None:
     arrays = factors(1, queries=70, keys=keys, features=features)

@@ -33,6 +33,9 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "doubles": (lambda x: x.sum((0, 2)), (numbers(900, 2, 19, dtype=np.float64),)),
     "a mean and a variance, with a weight": (batch_norm, (numbers(3400, 4, 5), numbers(4))),
     "halves": (normalized, (numbers(250, 3, 67, dtype=np.float16),)),
+    "runs of 2": (normalized, (numbers(900, 40, 2),)),
+    "runs of 3": (batch_norm, (numbers(450, 45, 3), numbers(45))),
+    "runs of 4": (normalized, (numbers(500, 33, 4),)),
     "two kept axes": (lambda x: x.min((1, 3)), (numbers(2, 700, 3, 25),)),
 }
 

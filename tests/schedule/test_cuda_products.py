@@ -29,11 +29,13 @@ def executable(function: Callable[..., Any], arrays: list[Any]) -> Executable:
     return Executable(segment_fusion(fuse(function).definition(*arrays).fusion), backend_of("interpreter-cuda"))
 
 
-def check(function: Callable[..., Any], *arrays: Any, tolerance: float = 1e-6) -> None:
+def check(
+    function: Callable[..., Any], *arrays: Any, tolerance: float = 1e-6, template: str = "product"
+) -> None:  # fmt: skip
     """Compares the results of one kernel with NumPy in float64."""
     own = executable(function, [*arrays])
     plan = own.plan_for([*arrays])[0]
-    assert [segment.part.template for segment in plan.segments] == ["product"]
+    assert [segment.template for segment in plan.segments] == [template]
     expected = function(*(a.astype(np.float64) for a in arrays))
     for result, wanted in zip(own([*arrays]), expected if isinstance(expected, tuple) else (expected,), strict=True):
         error = np.abs(result.astype(np.float64) - wanted).max()
@@ -114,3 +116,20 @@ def test_kernels_compile() -> None:
             )[0]
             kernels += [f.kernel for s in plan.segments for f in s.functions if hasattr(f, "kernel")]
     assert all(compile_many(kernels, architecture="sm_80"))
+
+
+def test_narrow_products_of_halves_in_unaligned_rows_are_kernels() -> None:
+    arrays = matrices((2, 16390, 17), (2, 17, 17), (17,), dtype=ml_dtypes.bfloat16)
+    check(lambda a, b, c: np.maximum(a @ b + c, 0), *arrays, tolerance=8e-3, template="matrix product")
+
+
+def test_narrow_products_read_operands_through_movements_and_many_terms_in_parts() -> None:
+    a, b = matrices((70, 2, 3, 5463), (10, 70), dtype=np.float16)
+    check(lambda a, b: a.transpose(1, 2, 3, 0) @ b.T, a, b, tolerance=1e-3, template="matrix product")
+
+
+def test_aligned_or_wide_products_of_halves_are_calls_of_a_library() -> None:
+    for terms, columns in ((64, 32), (33, 65)):
+        a, b = matrices((3, 11000, terms), (3, terms, columns), dtype=np.float16)
+        plan = executable(lambda a, b: a @ b, [a, b]).plan_for([a, b])[0]
+        assert [segment.template for segment in plan.segments] == ["library"]

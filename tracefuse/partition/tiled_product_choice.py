@@ -30,6 +30,11 @@ from tracefuse.schedule.template import TiledProductBounds
 TILED_PRODUCT = FusedRegion(name="tiled_product", doc="A product of matrices and ops of its elements, as one kernel.")
 """The op that replaces a product and the nodes that its kernel computes as well."""
 
+ALIGNED_HALVES = 8
+"""The halves of an access of 16 bytes."""
+LEAST_TERMS, LEAST_COLUMNS, LEAST_ROWS = 16, 9, 128
+"""Of a narrow product, whose tiles would be nearly empty with fewer."""
+
 MOST_NODES = 24
 MOST_OUTPUTS = 3
 """The most elementwise nodes after a product in its kernel, and the most results that it stores."""
@@ -62,6 +67,8 @@ def _is_tiled(fusion: Fusion, facts: ProductFacts, bounds: TiledProductBounds, s
     most = bounds.most.get(facts.node.compute)
     if most is None:
         return False
+    if bounds.narrow and _is_narrow(fusion, facts, bounds, most, sizes):
+        return True
     _, rows, terms, columns = facts.extents(fusion)
     work, area = multiplications(fusion, facts), product((*rows, columns))
     for extent, bound in ((work, most), (terms, bounds.most_terms)):
@@ -75,6 +82,25 @@ def _is_tiled(fusion: Fusion, facts: ProductFacts, bounds: TiledProductBounds, s
         (area, bounds.area - 1): "matrices that leave most of a tile empty",
     }
     return not any(bound > 0 and sizes.at_most(extent, bound, why) for (extent, bound), why in reasons.items())
+
+
+def _is_narrow(fusion: Fusion, facts: ProductFacts, bounds: TiledProductBounds, most: int, sizes: Sizes) -> bool:
+    """Whether a product is a narrow one of halves that a library reads slowly; guards its sizes."""
+    stack, rows, terms, columns = facts.extents(fusion)
+    reason = "a library reads unaligned rows of halves slowly"
+    if not facts.node.compute.is_half or sizes.at_most(multiplications(fusion, facts), most, reason):
+        return False
+    few = (
+        (terms, LEAST_TERMS),
+        (columns, LEAST_COLUMNS),
+        (product(rows), LEAST_ROWS),
+        (product((*stack, *rows)), bounds.narrow_rows),
+    )
+    if not sizes.at_most(columns, bounds.narrow, reason):
+        return False
+    if any(sizes.at_most(extent, least - 1, reason) for extent, least in few):
+        return False
+    return not all(sizes.is_multiple(extent, ALIGNED_HALVES, reason) for extent in (terms, columns))
 
 
 def _with_regions(

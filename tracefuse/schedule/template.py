@@ -67,6 +67,8 @@ class TiledProductBounds:
     most: by the type of the arithmetic, the most multiplications of a kernel; 0 for no bound. most_terms: the most
     terms. rows, columns, terms: the fewest of a matrix. area: the least elements of its result. least: the most
     multiplications that are a library call. regroups: kernels read operands through reshapes, which divide positions.
+    narrow: a kernel also computes larger products of halves with so many columns, of at least `narrow_rows` rows in
+    all, if their rows do not start at multiples of 16 bytes; 0 for none.
     """
 
     most: Mapping[DType, int]
@@ -77,6 +79,8 @@ class TiledProductBounds:
     least: int = 0
     most_terms: int = 0
     regroups: bool = False
+    narrow: int = 0
+    narrow_rows: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,6 +116,11 @@ CALLS = {
         "np.lib.stride_tricks.sliding_window_view(X, 0, axis=1)",
         "np.lib.stride_tricks.sliding_window_view(X, (0, 2)).sum(-1)",
     ),
+    "None as an element": (
+        "X.put([0], None)", "np.put(X, [0, 1], None)", "np.place(X, X > 0, None)", "np.fill_diagonal(X, None)",
+        "X.fill(None)", "X.__setitem__(0, None)", "X.flat.__setitem__(slice(2), None)", "np.putmask(X, X > 0, None)",
+        "X.astype(int).put([0], None)", "X.astype(int).flat.__setitem__(0, None)", "(X > 0).fill(None)",
+    ),
     "characters of types": ("np.mintypecode([X, 'f'])", "np.mintypecode((X > 0, X * 1j))"),
     "results that are cast by any rule": (
         "np.concatenate([X[0], [1j] * 3], casting='unsafe', out=np.zeros(6, np.float32))",

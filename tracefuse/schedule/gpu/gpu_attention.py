@@ -5,22 +5,21 @@ softmax is computed online: each tile of scores raises the maximum of a row or n
 accordingly. Between the products, the region's own nodes are emitted for each score, at its row and column; under a
 causal mask the loop ends at the last visible column, and tiles of which every score is visible skip the test.
 
-While the scores of a tile are computed, its values are copied to shared memory; while they are used, the next keys are.
-If there is one tile of keys, its values are on their way with it.
+While a tile of keys and values is used, the next one is copied to shared memory, if two fit; else its values are copied
+while its scores are computed, and the next keys while the values are used. If there is one tile of keys, its values are
+on their way with it.
 
 Must not know: CUDA C++.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import field
 
-from segments import Verdict, yes
 from segments.lazy_dataclasses import dataclass
 from tracefuse.dtypes import bool_, float32
-from tracefuse.ir.extents import Extent, Symbol, ceildiv, maximum, minimum, product, symbol
+from tracefuse.ir.extents import Extent, ceildiv, maximum, minimum, product, symbol
 from tracefuse.ir.fusion import Shape
 from tracefuse.kernel.kernel_ir import (
     Accumulate,
@@ -40,108 +39,28 @@ from tracefuse.kernel.kernel_ir import (
 from tracefuse.kernel.scalar_code import convert
 from tracefuse.passes.attention_match import Attention
 from tracefuse.schedule.attention_facts import AttentionFacts
-from tracefuse.schedule.gpu.gpu_attention_frame import WARPS, AttentionFrame, TileRow, readable_features
+from tracefuse.schedule.gpu.gpu_attention_frame import AttentionFrame, TileRow
+from tracefuse.schedule.gpu.gpu_attention_tiles import AttentionTiles, accepts
 from tracefuse.schedule.gpu.gpu_problem import GpuProblem
-from tracefuse.schedule.gpu.gpu_tiles import MATRIX, WarpProducts, load, registers, start_tile, zeros
+from tracefuse.schedule.gpu.gpu_tiles import (
+    MATRIX,
+    SharedTile,
+    WarpProducts,
+    load,
+    registers,
+    start_tile,
+    zeros,
+)
 from tracefuse.schedule.launch_spec import Lowered
-from tracefuse.schedule.refusal_codes import RegionRefusal
 from tracefuse.schedule.score_conditions import conditions, visible_offset
 from tracefuse.schedule.template import Template
 
-WIDE_FEATURES = 128
-"""With more features, a warp takes 16 queries and a tile 32 keys: sums of 32 rows would not fit in registers."""
-SMALL_KEYS = 32
-"""The keys of a small tile; others have twice as many."""
-FLOAT32_KEYS = {False: 32, True: 16}
-"""The keys of a tile of float32, with up to ROOMY_FEATURES and with more, whose sums take half the registers. (H200)"""
-ROOMY_FEATURES = 96
-"""With more features, large tiles of keys take all registers. Small ones are faster where scores read a mask as well,
-and where their odd number covers a short sequence with fewer places without a key. (H200)"""
-SHORT_KEYS = {False: 96, True: 480}
-"""The most keys of a short sequence, with up to ROOMY_FEATURES and with more."""
-WHOLE = (80, 96)
-"""The tiles that hold all queries, or all keys, of a sequence of more than 64: a warp takes 16 queries there. (H200)"""
-MOST_WHOLE_FEATURES = 128
 MOST_KEPT_FEATURES = 64
 """The most features of queries that stay in registers; with more, they are loaded again for each tile of keys, and so
 are queries in float32."""
 LOG2_E = 1.4426950408889634
 _MINUS_INFINITY = Constant(float("-inf"), float32)
 _ZERO = Constant(0.0, float32)
-
-
-@dataclass(frozen=True, slots=True)
-class AttentionTiles:
-    """The extents of an attention's tiles: features of query and value, warps, matrices of 16 queries a warp, keys.
-
-    single: one tile has all keys. fixed: the symbols of the features, with their values.
-    """
-
-    query_features: int
-    value_features: int
-    warps: int
-    matrices: int
-    keys: int
-    single: bool
-    fixed: Mapping[Symbol, Extent]
-
-    @property
-    def queries(self) -> int:
-        return self.warps * self.matrices * MATRIX
-
-
-def _accepts(problem: GpuProblem) -> Verdict:
-    assert isinstance(problem.facts, AttentionFacts)
-    match = problem.facts.match
-    if not isinstance(match, Attention):
-        return RegionRefusal.NO_ATTENTION()
-    read = readable_features(problem, (match.query, match.key, match.value))
-    if isinstance(read, Verdict):
-        return read
-    features, fixed = read
-    queries, keys = problem.fusion.shape_of(match.scores)[-2:]
-    most = max(features.values())
-    is_half = problem.fusion.values[match.query.number].dtype.is_half
-    small = most > WIDE_FEATURES
-    few = problem.sizes.at_most(queries, WARPS * MATRIX, "few queries take small tiles")
-    if is_half and not few and most <= MOST_WHOLE_FEATURES:
-        whole = [_whole(problem, extent) for extent in (queries, keys)]
-        if all(whole):
-            warps, of_tile = whole[0] // MATRIX, whole[1]
-            return yes(AttentionTiles(features[match.query], features[match.value], warps, 1, of_tile, True, fixed))
-    is_crowded = most > ROOMY_FEATURES and _reads_masks(problem, match)
-    if not is_half:
-        of_tile = FLOAT32_KEYS[most > ROOMY_FEATURES]
-    elif small or is_crowded or _fills_small_tiles(problem, keys, most):
-        of_tile = SMALL_KEYS
-    else:
-        of_tile = 2 * SMALL_KEYS
-    matrices, warps = 1 if small or few else 2, WARPS
-    while few and warps > 1 and problem.sizes.at_most(queries, warps // 2 * MATRIX, "every warp has queries"):
-        warps //= 2
-    single = problem.sizes.at_most(keys, of_tile, "a tile has all keys")
-    return yes(AttentionTiles(features[match.query], features[match.value], warps, matrices, of_tile, single, fixed))
-
-
-def _reads_masks(problem: GpuProblem, match: Attention) -> bool:
-    """Whether the attention reads other arrays than queries, keys and values."""
-    factors = {factor.number for factor in (match.query, match.key, match.value)}
-    return not factors.issuperset(problem.fusion.tensor_inputs)
-
-
-def _whole(problem: GpuProblem, extent: Extent) -> int:
-    """Returns the queries or keys of a tile that holds them all, 0 if they are too many; guards their number."""
-    small = (WARPS * MATRIX, *WHOLE)
-    if not problem.sizes.at_most(extent, small[-1], "a short sequence"):
-        return 0
-    return next(tile for tile in small if problem.sizes.at_most(extent, tile, "a tile has the whole sequence"))
-
-
-def _fills_small_tiles(problem: GpuProblem, keys: Extent, features: int) -> bool:
-    """Whether small tiles cover the keys of a short sequence with fewer unused ones; guards their number."""
-    if not problem.sizes.at_most(keys, SHORT_KEYS[features > ROOMY_FEATURES], "a short sequence of keys"):
-        return False
-    return not problem.sizes.is_multiple(ceildiv(keys, SMALL_KEYS), 2, "an even number of small tiles has all keys")
 
 
 def _lower(problem: GpuProblem, tiles: AttentionTiles) -> Lowered:
@@ -151,7 +70,7 @@ def _lower(problem: GpuProblem, tiles: AttentionTiles) -> Lowered:
     return _Forward(problem, match, tiles.fixed, tiles).lower()
 
 
-ATTENTION: Template[GpuProblem] = Template("attention", _accepts, _lower, takes=AttentionFacts)
+ATTENTION: Template[GpuProblem] = Template("attention", accepts, _lower, takes=AttentionFacts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +91,10 @@ class _Forward(AttentionFrame):
     @property
     def warps(self) -> int:
         return self.tiles.warps
+
+    @property
+    def resident(self) -> int:
+        return self.tiles.resident
 
     @property
     def attention(self) -> Attention:
@@ -202,8 +125,8 @@ class _Forward(AttentionFrame):
     def _run(self) -> None:
         body, tiles, match = self.body, self.tiles, self.attention
         self.query = self.tile("queries", match.query, tiles.queries, tiles.query_features, pairs=True)
-        self.key = self.tile("keys", match.key, tiles.keys, tiles.query_features, pairs=True)
-        self.value = self.tile("values", match.value, tiles.keys, tiles.value_features)
+        self.key = self.tile("keys", match.key, tiles.keys, tiles.query_features, tiles.stages, pairs=True)
+        self.value = self.tile("values", match.value, tiles.keys, tiles.value_features, tiles.stages)
         visible: Extent = self.keys
         complete: Extent = self.keys
         if self.visible_offset is not None:
@@ -213,14 +136,15 @@ class _Forward(AttentionFrame):
         self.visible = self.bound("visible", visible, None)
         complete = self.bound("complete", complete // tiles.keys * tiles.keys, None)
         start_tile(body, self.query, self.first, self.queries, self.at.thread, self.threads)
-        start_tile(body, self.key, 0, self.keys, self.at.thread, self.threads)
+        self._start(self.key, 0)
         body.append(EndBatch())
-        if tiles.single:
-            start_tile(body, self.value, 0, self.keys, self.at.thread, self.threads)
+        values_too = tiles.single or tiles.stages > 1
+        if values_too:
+            self._start(self.value, 0)
             body.append(EndBatch())
         self.query_rows = None
         if tiles.query_features <= MOST_KEPT_FEATURES and self.dtype.is_half:
-            body.append(AwaitCopies(int(tiles.single)))
+            body.append(AwaitCopies(int(values_too)))
             body.append(Barrier())
             self.query_rows = self.products.load_rows(self.query)
         self.sums = registers(body, "sums", tiles.matrices * tiles.value_features // 2, float32)
@@ -236,19 +160,45 @@ class _Forward(AttentionFrame):
         body, tiles = self.body, self.tiles
         start = symbol("start")
         with body.loop(start, stop, start=first, step=tiles.keys):
+            if tiles.stages > 1:
+                self._staged_step(start, is_complete=is_complete)
+                return
             body.append(AwaitCopies(int(tiles.single)))
             body.append(Barrier())
             if not tiles.single:
-                start_tile(body, self.value, start, self.keys, self.at.thread, self.threads)
+                self._start(self.value, start)
             self.products.scores(self.scores, self.query, self.key, self.query_rows)
             body.append(AwaitCopies())
             body.append(Barrier())
             following = start + tiles.keys
             if not tiles.single:
                 with body.condition(body.index.compare("lt", following, self.visible)):
-                    start_tile(body, self.key, following, self.keys, self.at.thread, self.threads)
+                    self._start(self.key, following)
             self._weigh(start, is_complete=is_complete)
             self.products.accumulate(self.sums, self.scores, self.value)
+
+    def _staged_step(self, start: Extent, *, is_complete: bool) -> None:
+        """Emits the step over the keys from `start` on, while the following keys and values are on their way."""
+        body, following = self.body, start + self.tiles.keys
+        with body.condition(body.index.compare("lt", following, self.visible)):
+            self._start(self.key, following)
+            self._start(self.value, following)
+        body.append(EndBatch())
+        body.append(AwaitCopies(1))
+        body.append(Barrier())
+        stage = self._stage(start)
+        self.products.scores(self.scores, self.query, self.key, self.query_rows, stage)
+        self._weigh(start, is_complete=is_complete)
+        self.products.accumulate(self.sums, self.scores, self.value, stage)
+        body.append(Barrier())
+
+    def _stage(self, start: Extent) -> Extent:
+        """Returns the first row of the stage in which the keys from `start` on are."""
+        return 0 if self.tiles.stages == 1 else start // self.tiles.keys % 2 * self.tiles.keys
+
+    def _start(self, tile: SharedTile, start: Extent) -> None:
+        """Starts the copy of the rows of a tile from `start` on."""
+        start_tile(self.body, tile, start, self.keys, self.at.thread, self.threads, self._stage(start))
 
     def _weigh(self, start: Extent, *, is_complete: bool) -> None:
         """Turns scores into logits and these into weights; scales the sums so far to the new maxima."""

@@ -50,8 +50,8 @@ from tracefuse.schedule.refusal_codes import ScheduleRefusal
 
 WARPS = 4
 """The warps of a block, for many rows."""
-RESIDENT_THREADS = 512
-"""Threads of a multiprocessor to aim for where a block has all rows: some of them wait for memory. (H200)"""
+BLOCKS = 2
+"""The blocks of a multiprocessor, with four warps."""
 MOST_FEATURES = 256
 
 
@@ -131,7 +131,7 @@ class AttentionFrame:
     @property
     def resident(self) -> int:
         """The blocks of a multiprocessor, at least."""
-        return 2 * WARPS // self.warps if self.warps <= WARPS else RESIDENT_THREADS // self.threads
+        return BLOCKS
 
     @property
     def threads(self) -> int:

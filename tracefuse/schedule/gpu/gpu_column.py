@@ -40,6 +40,7 @@ from tracefuse.schedule.gpu.gpu_frame import (
     open_block,
     open_threads,
 )
+from tracefuse.schedule.gpu.gpu_lanes import reads_short_runs
 from tracefuse.schedule.gpu.gpu_phase import (
     State,
     accumulate_phase,
@@ -52,7 +53,7 @@ from tracefuse.schedule.gpu.gpu_problem import GpuProblem
 from tracefuse.schedule.gpu.gpu_split import Chunks, Partials
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
 from tracefuse.schedule.reduction_states import finish
-from tracefuse.schedule.refusal_codes import RegionRefusal
+from tracefuse.schedule.refusal_codes import RegionRefusal, ScheduleRefusal
 from tracefuse.schedule.region_phases import Region
 from tracefuse.schedule.sizes import Sizes
 from tracefuse.schedule.template import Template
@@ -75,11 +76,39 @@ FEW_COLUMN_TILES = 8
 """With so few tiles, columns have so many chunks that a launch combines their states; else its readers do."""
 
 
+class ColumnRefusal(ScheduleRefusal):
+    """Refusals of the column template."""
+
+    STORED_RUNS = "chunks of columns store short runs of adjacent elements, one element of each at a time"
+
+
 def _accepts(problem: GpuProblem) -> Verdict:
-    nest = problem.region.nest
-    if not nest.reduced:
+    region, sizes = problem.region, problem.rewritten_sizes
+    if not region.nest.reduced:
         return RegionRefusal.NOTHING_REDUCED()
-    return RegionRefusal.INNERMOST_REDUCED() if nest.loops[-1].reduced else yes()
+    inner = region.nest.loops[-1]
+    if inner.reduced:
+        return RegionRefusal.INNERMOST_REDUCED()
+    if any(region.full) and reads_short_runs(region, inner, sizes):
+        tile = choose_tile(region, sizes, problem.setting.lanes)
+        if _is_split(problem, tile, _tile_count(problem, tile)):
+            return ColumnRefusal.STORED_RUNS()
+    return yes()
+
+
+def _tile_count(problem: GpuProblem, tile: Tile) -> Extent:
+    """Returns the number of tiles side by side."""
+    return 1 if tile.bound else ceildiv(column_positions(problem.region, problem.setting.lanes).total, tile.across)
+
+
+def _is_split(problem: GpuProblem, tile: Tile, count: Extent) -> bool:
+    """Whether the rows are split into chunks, since `count` tiles side by side do not fill the GPU."""
+    rows, sizes = product(loop.extent for loop in problem.region.nest.reduced), problem.rewritten_sizes
+    return (
+        tile.steps is None
+        and not sizes.at_most(rows, SHORT_ROWS * tile.down, "a column too short to split")
+        and sizes.at_most(count, FEW_TILES * problem.setting.chip.multiprocessors, "too few columns to fill the GPU")
+    )
 
 
 def _lower(problem: GpuProblem, decision: None) -> Lowered:
@@ -87,7 +116,7 @@ def _lower(problem: GpuProblem, decision: None) -> Lowered:
     region, setting, sizes = problem.region, problem.setting, problem.rewritten_sizes
     tile = choose_tile(region, sizes, setting.lanes)
     groups, tiles = column_positions(region, setting.lanes).total, symbol("tiles", minimum=1)
-    count = 1 if tile.bound else ceildiv(groups, tile.across)
+    count = _tile_count(problem, tile)
     blocks = ROUNDS * tile.resident * setting.chip.multiprocessors
     narrow = {symbol_of(tile.across): groups} if tile.bound else {}
     derived = {symbol_of(tiles): count, **narrow}
@@ -97,12 +126,7 @@ def _lower(problem: GpuProblem, decision: None) -> Lowered:
         if region is not problem.region and any(region.full):
             many = sizes.at_most(rows * count * count, REREAD * blocks**2, "many chunks for their rows")
             region = problem.region if many else region
-    split = (
-        tile.steps is None
-        and not sizes.at_most(rows, SHORT_ROWS * tile.down, "a column too short to split")
-        and sizes.at_most(count, FEW_TILES * setting.chip.multiprocessors, "too few columns to fill the GPU")
-    )
-    if not split:
+    if not _is_split(problem, tile, count):
         # A tile of a thread alone serves columns without rows as well.
         is_short = not tile.is_row or not sizes.at_most(rows, 0, "no rows to load")
         if is_short and setting.lanes > 1:

@@ -17,6 +17,7 @@ from tracefuse.schedule.column_runs import ColumnRuns, column_runs
 from tracefuse.schedule.gpu.gpu_column import ROUNDS, column_launch, combine_chunks, rows_at_a_time, stored_shifted
 from tracefuse.schedule.gpu.gpu_column_tiles import THREADS, WARP, column_positions, finish_tile, share_columns
 from tracefuse.schedule.gpu.gpu_frame import Setting, bind_loops, bind_position, new_body, open_block, open_threads
+from tracefuse.schedule.gpu.gpu_lanes import reads_short_runs, run_beside
 from tracefuse.schedule.gpu.gpu_phase import combine_threads, store_parallel_outputs
 from tracefuse.schedule.gpu.gpu_problem import GpuProblem
 from tracefuse.schedule.gpu.gpu_split import Chunks, Partials
@@ -24,6 +25,7 @@ from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
 from tracefuse.schedule.reduction_states import finish
 from tracefuse.schedule.refusal_codes import RegionRefusal, ScheduleRefusal
 from tracefuse.schedule.region_phases import Region
+from tracefuse.schedule.sizes import Sizes
 from tracefuse.schedule.template import Template
 
 
@@ -35,13 +37,23 @@ class ColumnRunsRefusal(ScheduleRefusal):
 
 
 def _accepts(problem: GpuProblem) -> Verdict:
-    nest = problem.one_pass.nest
-    if not nest.reduced or not nest.loops[-1].reduced:
+    region = _with_runs_inside(problem.one_pass, problem.rewritten_sizes)
+    if not region.nest.reduced or not region.nest.loops[-1].reduced:
         return RegionRefusal.INNERMOST_NOT_REDUCED()
     if problem.setting.lanes > 1:
         return ColumnRunsRefusal.WHOLE_LANES()
-    runs = column_runs(problem.one_pass, problem.rewritten_sizes, strict=False)
+    runs = column_runs(region, problem.rewritten_sizes, strict=False)
     return ColumnRunsRefusal.NO_RUNS() if runs is None else yes(runs)
+
+
+def _with_runs_inside(region: Region, sizes: Sizes) -> Region:
+    """Returns the region with its innermost loop over short runs, if they were moved out of the loop around them."""
+    *outer, inner = region.nest.loops
+    run = run_beside(region, inner)
+    if run is None or not reads_short_runs(region, inner, sizes):
+        return region
+    loops = (*(loop for loop in outer if loop is not run), inner, run)
+    return replace(region, nest=replace(region.nest, loops=loops))
 
 
 def _lower(problem: GpuProblem, runs: ColumnRuns) -> Lowered:

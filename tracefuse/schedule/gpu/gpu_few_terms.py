@@ -61,7 +61,7 @@ class FewTermsRefusal(ScheduleRefusal):
 
 @dataclass(frozen=True, slots=True)
 class FewTerms:
-    """What a thread computes: at most `terms` terms of `rows` rows, of `lanes` adjacent results each."""
+    """What a thread computes: `terms` terms of `rows` rows, of `lanes` adjacent results each."""
 
     terms: int
     rows: int
@@ -86,8 +86,11 @@ def _accepts(problem: GpuProblem) -> Verdict:
     shared = [n for n, o in read_offsets(region) if coefficient(o, nest.parallel[-2].symbol) == 0]
     if not _rows_suit(problem, nest.parallel):
         return FewTermsRefusal.SHORT_ROWS()
-    count = sizes.bucket(terms, MOST_TERMS, "the terms of a thread")
-    rows = _rows(problem, nest.parallel[-2], max(16, min(ROWS_OF_A_TERM * count, MOST_ROWS)))
+    # Tests of each term would take as long as the term.
+    count = sizes.hint(terms)
+    sizes.require(terms, "==", count, "a thread computes this number of terms")
+    most = ROWS_OF_A_TERM * (1 << (count - 1).bit_length())
+    rows = _rows(problem, nest.parallel[-2], max(16, min(most, MOST_ROWS)))
     if not shared or rows == 1:
         return FewTermsRefusal.NOTHING_SHARED()
     words = sum(-(-region.fusion.values[n].dtype.itemsize // 4) for n in shared) * count
@@ -147,7 +150,7 @@ def _launch(region: Region, setting: Setting, decision: FewTerms) -> tuple[Launc
     first = bind_position(body, "first", rest % tiles * decision.rows, row_loop.extent)
     part = region.placed(columns.values(body.lane))
     terms = Positions(region.nest.reduced, 1)
-    walk = FewSteps(symbol("step", extent=decision.terms), decision.terms, terms.total)
+    walk = FewSteps(symbol("step", extent=decision.terms), decision.terms, decision.terms)
     reads = reads_on_the_way(body, part, 0, terms)
     keys = [key for key in reads if row_loop.symbol not in {s for c in key[1] for s in symbols(c)}]
     prefetch(body, keys, walk.step, walk.count, lambda load: walk.clamped(body, terms.binder(body), load))

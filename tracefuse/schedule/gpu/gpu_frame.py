@@ -301,7 +301,8 @@ class FewSteps:
     ) -> None:  # fmt: skip
         keys = choose_prefetched(body, prefetched, self.count, narrow=True)
         prefetch(body, keys, self.step, self.count, lambda load: self.clamped(body, bind, load))
-        Steps(self.step, self.count, self.count // 2 + 1, 1, 0, self.total).each(body, bind, emit)
+        least = self.count if self.total == self.count else self.count // 2 + 1
+        Steps(self.step, self.count, least, 1, 0, self.total).each(body, bind, emit)
         release_prefetched(body, keys)
 
     def clamped(self, body: Body, bind: Bind, emit: Emit) -> None:

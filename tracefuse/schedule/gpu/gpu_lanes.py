@@ -60,15 +60,25 @@ def reads_short_runs(region: Region, inner: Loop, sizes: Sizes) -> bool:
     """Returns whether an input has a short run of reduced elements for each element of the innermost loop.
 
     Adjacent threads then read adjacent runs; with several lanes, they would read less of a line of memory at a time.
+    """
+    run = run_beside(region, inner)
+    return run is not None and sizes.at_most(run.extent, SHORT_RUN, "a short run of reduced elements")
+
+
+def run_beside(region: Region, inner: Loop) -> Loop | None:
+    """Returns the reduced loop over the run of adjacent elements that an input has for each element of `inner`.
+
     That counts for inputs that are read once: what other parallel loops read again is small, or in the caches.
     """
+    if inner.reduced:
+        return None
     for _, offset in read_offsets(region):
         if any(coefficient(offset, loop.symbol) == 0 for loop in region.nest.parallel):
             continue
         for loop in region.nest.reduced:
             if coefficient(offset, loop.symbol) == 1 and coefficient(offset, inner.symbol) == loop.extent:
-                return not inner.reduced and sizes.at_most(loop.extent, SHORT_RUN, "a short run of reduced elements")
-    return False
+                return loop
+    return None
 
 
 def is_flat(region: Region) -> bool:

@@ -45,16 +45,20 @@ bank, and accesses stay aligned."""
 
 @dataclass(frozen=True, slots=True)
 class ProductTiles:
-    """The columns of a block's tile, and the terms that it loads at once: a power of two. single: these are all."""
+    """The columns of a block's tile, and the terms that it loads at once: a power of two. single: these are all.
+
+    rows: of the tile.
+    """
 
     columns: int
     terms: int
     single: bool
+    rows: int = ROWS
 
     @property
     def groups(self) -> int:
         """The groups of threads that divide the terms."""
-        return THREADS * THREAD_ROWS * THREAD_COLUMNS // (ROWS * self.columns)
+        return THREADS * THREAD_ROWS * THREAD_COLUMNS // (self.rows * self.columns)
 
 
 WIDE, NARROW = ProductTiles(32, 128, single=False), ProductTiles(16, 256, single=False)
@@ -76,18 +80,19 @@ def _accepts(problem: GpuProblem) -> Verdict:
 
 def _lower(problem: GpuProblem, decision: ProductTiles) -> Lowered:
     assert isinstance(problem.facts, ProductFacts)
-    return _BlockProduct(problem, problem.facts, decision).lower()
+    return BlockProduct(problem, problem.facts, decision).lower()
 
 
 PRODUCT: Template[GpuProblem] = Template("product", _accepts, _lower, takes=ProductFacts)
 
 
 @dataclass(frozen=True, slots=True)
-class _Side:
+class OperandTile:
     """The tile of an operand: `length` rows or columns by `terms` terms, in registers and in shared memory.
 
     number: the operand. at: its coordinates, by a row or column of the result and a term. first, extent: the first row
-    or column of the tile and their number in the result. along_terms: successive terms are adjacent in memory.
+    or column of the tile and their number in the result. along_terms: successive terms are adjacent in memory. pitch:
+    the elements of shared memory from a term to the next, or from a row to the next if `by_rows`.
     """
 
     number: int
@@ -99,10 +104,15 @@ class _Side:
     along_terms: bool
     loaded: Buffer
     shared: Buffer
+    by_rows: bool = False
+
+    def place(self, across: Extent, term: Extent) -> Extent:
+        """Returns the place of an element in shared memory."""
+        return across * self.pitch + term if self.by_rows else term * self.pitch + across
 
 
 @dataclass
-class _BlockProduct:
+class BlockProduct:
     """The emission of the kernel.
 
     stack: the indices of the stack. rows, columns: the extents of the result's rows, all axes joined, and columns.
@@ -120,6 +130,20 @@ class _BlockProduct:
     terms: Extent = field(init=False)
     columns: Extent = field(init=False)
     sums: Buffer = field(init=False)
+    partial: Buffer = field(init=False)
+
+    paddings = ROW_PADDING, COLUMN_PADDING
+    rows_are_adjacent = False
+    """Whether the terms of a row are next to one another in shared memory, else the rows of a term."""
+
+    @property
+    def element(self) -> DType:
+        """The type of the factors in registers and shared memory."""
+        return self.dtype
+
+    @property
+    def sums_of_thread(self) -> int:
+        return THREAD_ROWS * THREAD_COLUMNS
 
     def lower(self) -> Lowered:
         fusion, memory, facts = self.problem.fusion, self.problem.memory, self.facts
@@ -132,7 +156,7 @@ class _BlockProduct:
         stack, self.row_axes, self.terms, self.columns = facts.extents(fusion)
         self.rows = product(self.row_axes)
         blocks, wide, high = (symbol(name, minimum=1) for name in ("blocks", "tiles_across", "tiles_down"))
-        counts = ceildiv(self.columns, self.tiles.columns), ceildiv(self.rows, ROWS)
+        counts = ceildiv(self.columns, self.tiles.columns), ceildiv(self.rows, self.tiles.rows)
         derived = {
             symbol_of(wide): counts[0],
             symbol_of(high): counts[1],
@@ -147,7 +171,7 @@ class _BlockProduct:
         self.stack = tuple(0 if loop.extent == 1 else loop.index for loop in loops)
         if loops:
             bind_loops(body, loops, bind_position(body, "place", rest // high, product(stack)))
-        left, right = self._sides(row * ROWS, column * self.tiles.columns)
+        left, right = self._sides(row * self.tiles.rows, column * self.tiles.columns)
         self._run(left, right)
         self._finish(left.first, right.first)
         launch = make_launch(
@@ -157,7 +181,7 @@ class _BlockProduct:
         inverses = {s: substitute(extent, derived) for s, extent in launch.inverses.items()}
         return Lowered("", (launch,), tuple(self.problem.sizes.guards), (), {**inverses, **derived})
 
-    def _sides(self, first_row: Extent, first_column: Extent) -> tuple[_Side, _Side]:
+    def _sides(self, first_row: Extent, first_column: Extent) -> tuple[OperandTile, OperandTile]:
         """Returns the tiles of both operands, with their memory allocated."""
         fusion, facts, body = self.problem.fusion, self.facts, self.body
 
@@ -170,28 +194,31 @@ class _BlockProduct:
         def side(
             name: str, number: int, at: Callable[[Extent, Extent], Shape], length: int, padding: int, first: Extent,
             extent: Extent,
-        ) -> _Side:  # fmt: skip
+        ) -> OperandTile:  # fmt: skip
             first = bind_position(body, f"first_{name}", first, extent)
             across, term = symbol(name, extent=extent), symbol("term", extent=self.terms)
             along_terms = not are_adjacent(body, number, at(across, term), across)
-            pitch = length + padding
-            loaded = registers(body, f"{name}_elements", length * self.tiles.terms // THREADS, self.dtype)
-            shared = Buffer(body.fresh(f"{name}_tile"), self.dtype, "shared", pitch * self.tiles.terms)
+            by_rows = self.rows_are_adjacent and name == "row"
+            pitch = (self.tiles.terms if by_rows else length) + padding
+            loaded = registers(body, f"{name}_elements", length * self.tiles.terms // THREADS, self.element)
+            size = pitch * (length if by_rows else self.tiles.terms)
+            shared = Buffer(body.fresh(f"{name}_tile"), self.element, "shared", size)
             body.append(Allocate(shared))
-            return _Side(number, at, length, first, extent, pitch, along_terms, loaded, shared)
+            return OperandTile(number, at, length, first, extent, pitch, along_terms, loaded, shared, by_rows)
 
+        row_padding, column_padding = self.paddings
         return (
-            side("row", facts.left, left_at, ROWS, ROW_PADDING, first_row, self.rows),
-            side("column", facts.right, right_at, self.tiles.columns, COLUMN_PADDING, first_column, self.columns),
+            side("row", facts.left, left_at, self.tiles.rows, row_padding, first_row, self.rows),
+            side("column", facts.right, right_at, self.tiles.columns, column_padding, first_column, self.columns),
         )
 
     # --- the sums -----------------------------------------------------------------------------------------------------
 
-    def _run(self, *sides: _Side) -> None:
+    def _run(self, *sides: OperandTile) -> None:
         """Sums the terms: while those of a block of terms are added, those of the next are on their way."""
         body, count = self.body, self.tiles.terms
-        self.sums = registers(body, "sums", THREAD_ROWS * THREAD_COLUMNS, self.dtype)
-        for place in range(THREAD_ROWS * THREAD_COLUMNS):
+        self.sums = registers(body, "sums", self.sums_of_thread, self.dtype)
+        for place in range(self.sums_of_thread):
             body.append(Store(self.sums, body.index.code(place), Constant(0.0, self.dtype)))
         self._load(sides, 0)
         if self.tiles.single:
@@ -207,7 +234,7 @@ class _BlockProduct:
             body.append(Barrier())
 
     @contextlib.contextmanager
-    def _each(self, side: _Side) -> Iterator[tuple[Extent, Extent, Extent]]:
+    def _each(self, side: OperandTile) -> Iterator[tuple[Extent, Extent, Extent]]:
         """Opens a loop over the elements of a tile that a thread loads, adjacent threads along memory.
 
         Yields the step, the place across the tile and the term.
@@ -219,7 +246,7 @@ class _BlockProduct:
             near, far = self.thread % along, self.thread // along + step * (THREADS // along)
             yield (step, far, near) if side.along_terms else (step, near, far)
 
-    def _load(self, sides: tuple[_Side, ...], first: Extent) -> None:
+    def _load(self, sides: tuple[OperandTile, ...], first: Extent) -> None:
         """Loads the terms from `first` on of both operands into registers; terms and places beyond the end are 0."""
         body, zero = self.body, Constant(0.0, self.dtype)
         for side in sides:
@@ -230,18 +257,18 @@ class _BlockProduct:
                 (element,) = body.value(side.number, side.at(place, inside))
                 exists = body.index.compare("lt", position, self.terms)
                 element = call("select", exists, convert(element, self.dtype), zero)
-                body.append(Store(side.loaded, body.index.code(step), element))
+                body.append(Store(side.loaded, body.index.code(step), convert(element, self.element)))
 
-    def _share(self, sides: tuple[_Side, ...]) -> None:
+    def _share(self, sides: tuple[OperandTile, ...]) -> None:
         """Stores the loaded elements in shared memory, those of a term next to one another."""
         body = self.body
         for side in sides:
             with self._each(side) as (step, across, term):
-                place = body.index.code(term * side.pitch + across)
+                place = body.index.code(side.place(across, term))
                 body.append(Store(side.shared, place, load(body, side.loaded, step)))
         body.append(Barrier())
 
-    def _add(self, left: _Side, right: _Side) -> None:
+    def _add(self, left: OperandTile, right: OperandTile) -> None:
         """Adds the products of the terms of a thread's group to its sums."""
         body, code = self.body, self.body.index.code
         count = self.tiles.terms // self.tiles.groups
@@ -269,29 +296,37 @@ class _BlockProduct:
 
     def _finish(self, first_row: Extent, first_column: Extent) -> None:
         """Adds the sums of the groups, computes what follows from each element of the tile, and stores the results."""
-        body, code = self.body, self.body.index.code
-        width, area = self.tiles.columns, ROWS * self.tiles.columns
-        partial = Buffer(body.fresh("partial_sums"), self.dtype, "shared", self.tiles.groups * area)
-        body.append(Allocate(partial))
-        group, row, column = self._place()
-        for k in range(THREAD_ROWS):
-            at = group * area + (row + k) * width + column
-            body.append(Copy(partial, code(at), self.sums, code(k * THREAD_COLUMNS), THREAD_COLUMNS))
-        body.append(Barrier())
+        body, width, groups = self.body, self.tiles.columns, self.tiles.groups
+        pitch = self._share_sums()
+        area = self.tiles.rows * width
         steps = area // THREADS
         with body.loop(step := symbol("step", extent=steps), steps, "unroll"):
             place = bind_position(body, "place", self.thread + step * THREADS, area)
-            at_row = bind_position(body, "row", first_row + place // width, self.rows + ROWS)
+            at_row = bind_position(body, "row", first_row + place // width, self.rows + self.tiles.rows)
             at_column = bind_position(body, "column", first_column + place % width, self.columns + width)
             tests = [
                 body.index.compare("lt", at_row, self.rows),
                 body.index.compare("lt", at_column, self.columns),
             ]
             with when(body, tests):
-                total: Expression = load(body, partial, place)
-                for k in range(1, self.tiles.groups):
-                    total = call("add", total, load(body, partial, place + k * area))
+                at = place if pitch == width else place // width * pitch + place % width
+                total: Expression = load(body, self.partial, at)
+                for k in range(1, groups):
+                    total = call("add", total, load(body, self.partial, at + k * area))
                 self._store(total, at_row, at_column)
+
+    def _share_sums(self) -> int:
+        """Stores the sums of all threads in shared memory; returns the elements from a row to the next."""
+        body, code, width = self.body, self.body.index.code, self.tiles.columns
+        area = self.tiles.rows * width
+        self.partial = Buffer(body.fresh("partial_sums"), self.dtype, "shared", self.tiles.groups * area)
+        body.append(Allocate(self.partial))
+        group, row, column = self._place()
+        for k in range(THREAD_ROWS):
+            at = group * area + (row + k) * width + column
+            body.append(Copy(self.partial, code(at), self.sums, code(k * THREAD_COLUMNS), THREAD_COLUMNS))
+        body.append(Barrier())
+        return width
 
     def _store(self, total: Expression, row: Extent, column: Extent) -> None:
         """Computes what follows from an element of the result, and stores it."""

@@ -236,9 +236,9 @@ class WarpProducts:
                 load_right(body, self.at, columns, right, stage + n * MATRIX, k * MATRIX)
                 for m in range(self.matrices):
                     place = (m if loaded is None else m * steps + k) * self.words
-                    self._multiply(sums, (m * pairs + n) * 8, rows, place, columns)
+                    self.multiply(sums, (m * pairs + n) * 8, rows, place, columns)
 
-    def _multiply(self, sums: Buffer, place: Extent, rows: Buffer, at: Extent, columns: Buffer) -> None:
+    def multiply(self, sums: Buffer, place: Extent, rows: Buffer, at: Extent, columns: Buffer) -> None:
         """Adds the products with both right operands in `columns`."""
         body, code = self.body, self.body.index.code
         for half in range(2):
@@ -263,7 +263,7 @@ class WarpProducts:
                 load_right_transposed(body, self.at, columns, right, stage + k * MATRIX, n * MATRIX)
                 for m in range(self.matrices):
                     place = (m if self.dtype.is_half else m * steps + k) * self.words
-                    self._multiply(sums, (m * pairs + n) * 8, rows, place, columns)
+                    self.multiply(sums, (m * pairs + n) * 8, rows, place, columns)
 
     def _round(self, rows: Buffer, weights: Buffer, k: Extent, steps: int) -> None:
         """Rounds the left operands of one step over the columns of the weights to pairs of halves."""

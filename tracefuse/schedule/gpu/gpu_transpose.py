@@ -11,6 +11,7 @@ Must not know: CUDA C++.
 
 from __future__ import annotations
 
+import itertools
 import math
 from functools import partial
 
@@ -40,6 +41,9 @@ SIDES = (64, 48, 40, 32)
 USUAL, USUAL_OF_LANES = (64, 32), (64, 64)
 """The usual tile: elements along the output and along the inputs, for single elements and for lanes. (H200)"""
 
+THIN = (16, 128), (24, 128), (16, 256), (24, 256), (128, 16), (256, 16)
+"""Tiles of lanes over a short span: those of SIDES would reach past its end. (H200)"""
+
 MOST_BYTES = 32 * 1024
 """The most shared memory of the tiles of a block, but for the usual ones."""
 
@@ -50,14 +54,17 @@ JOINED = 256
 """Loops of the output are joined up to this extent, so that few tiles reach past the end of one; with lanes, which
 joined loops do not have, only if the innermost is too short for tiles."""
 
-EXTENT_EDGES = (24, 32, 40, 48, 56, 64, 80, 96, 128, 160, 192, 256)
+EXTENT_EDGES = (LEAST_EXTENT - 1, LEAST_EXTENT, 24, 32, 40, 48, 56, 64, 80, 96, 128, 160, 192, 256)
 """The classes of the extents of both spans."""
 
 PRICED_BYTES = 4e8
 """Tilings are priced for this many bytes: their order does not depend on the number of tiles."""
 
 SLOT_INSTRUCTIONS, TILE_INSTRUCTIONS = 36, 140
-"""About the instructions of a thread for a group of lanes that passes through a tile, and for a tile. (H200)"""
+"""About the instructions of a thread for an element that passes through a tile, and for a tile. (H200)"""
+
+LANES_FACTOR = 1.3
+"""A group of lanes takes so many times the instructions of an element. (H200)"""
 
 DIVISION_INSTRUCTIONS = 16
 """More for a group if the groups along a side do not divide the threads. (H200)"""
@@ -87,8 +94,9 @@ def _offers(problem: GpuProblem, transposed: Transposed) -> Offer:
     """Offers tiles of several sides."""
     region, lanes = problem.region, tile_lanes(transposed, problem.setting.lanes)
     element = sum(region.fusion.values[number].dtype.compute.itemsize for number, _ in transposed.reads)
+    thin = THIN if lanes > 1 else ()
     alternatives = (
-        (a, b) for a in SIDES for b in SIDES
+        (a, b) for a, b in (*itertools.product(SIDES, SIDES), *thin)
         if a * b * element <= MOST_BYTES and (THREADS % (a // lanes) == 0 or THREADS % (b // lanes) == 0)
     )  # fmt: skip
     shapes = dict.fromkeys([USUAL if lanes == 1 else USUAL_OF_LANES, *alternatives])
@@ -112,7 +120,10 @@ def _work(region: Region, itemsize: int, lanes: int, tiling: Tiling, point: Poin
     steps = math.ceil(tiling["across"] * tiling["down"] / lanes / THREADS)
     divided = sum(THREADS % (side // lanes) != 0 for side in (tiling["across"], tiling["down"]))
     instructions = slots * (SLOT_INSTRUCTIONS + divided * DIVISION_INSTRUCTIONS + TILE_INSTRUCTIONS / steps)
-    shared = 1 + 0.25 * SECTOR_BYTES / itemsize * (1 / tiling["across"] + 1 / tiling["down"])
+    instructions *= 1 if lanes == 1 else LANES_FACTOR
+    # A tile over all of a span shares no sector with a tile beside it.
+    ends = sum(1 / side for side, extent in ((tiling["across"], point[0]), (tiling["down"], point[1])) if side < extent)
+    shared = 1 + 0.25 * SECTOR_BYTES / itemsize * ends
     return Work(
         PRICED_BYTES * shared, PRICED_BYTES, operations={"plain": instructions},
         tasks=PRICED_BYTES,

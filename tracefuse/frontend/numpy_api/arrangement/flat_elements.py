@@ -45,11 +45,13 @@ class FlatElements:
         elements: Any = flat_view(base)
         if isinstance(value, FlatElements):
             value = value.copy()
-        if isinstance(key, (int, np.integer)) and isinstance(value, (list, tuple)):
+        is_none = value is None and elements.value.dtype.is_integer
+        if isinstance(key, (int, np.integer)) and (is_none or isinstance(value, (list, tuple))):
             if elements.value.dtype.kind != "bool":
                 raise ScalarError("Error setting single item of array.", hint="assign one number, as value[0]",
                                   where=source.user_line())  # fmt: skip
             value = len(value) > 0  # NumPy takes the truth value of the list
+        value = assignment.without_none(value, elements)
         values = _repeated(elements, key, value)
         if values is None:
             note_update(base)  # as in NumPy, no values change nothing, but only an array that can be written takes them

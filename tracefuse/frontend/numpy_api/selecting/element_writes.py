@@ -61,6 +61,7 @@ _WEAK = {"bool": bool_, "int": dtypes.uint8, "float": dtypes.float16, "complex":
 def fill(a: Any, value: Any) -> None:
     """Assigns one number to every element, as NumPy assigns it to one element."""
     target = as_array(a)
+    value = assignment.without_none(value, target)
     check_has_no_axes(value, target.value.dtype)
     value = scalar_in(value, target.value.dtype, target.recorder)
     into(a, assignment.filling(value, target.extents, target.value.dtype, target))
