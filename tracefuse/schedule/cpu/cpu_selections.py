@@ -121,7 +121,7 @@ def _select_boolean(body: Body, region: Region, state: Accumulator, inner: Loop,
             body.loop(begin, last, start=first, step=_PLACED_BOOLEANS),
             body.condition(call("eq", extreme, neutral)),
         ):
-            lanes = _Lanes(body, region, state, inner, GROUPS[1][0])
+            lanes = _Lanes(body, region, state, inner, GROUPS[1][0].lanes)
             count = minimum(last - begin, _PLACED_BOOLEANS)
             found = lanes.first_place(begin, count, lambda element: call("ne", element, neutral))
             with body.condition(call("ne", found, lanes.nowhere)):
@@ -131,8 +131,7 @@ def _select_boolean(body: Body, region: Region, state: Accumulator, inner: Loop,
 def _select_block(body: Body, region: Region, state: Accumulator, inner: Loop, first: Extent, last: Extent) -> None:
     length, groups = last - first, GROUPS[state.variables[0].dtype.itemsize]
     if isinstance(length, int):
-        group = next((group for group in groups if group.least <= length), None)
-        _select(body, region, state, inner, first, last, group)
+        _select(body, region, state, inner, first, last, [g for g in groups if g.least <= length][:1])
         return
     _select_by_length(body, region, state, inner, first, last, groups)
 
@@ -147,29 +146,51 @@ def _select_by_length(
     groups: Sequence[LaneGroup],
 ) -> None:
     if not groups:
-        _select(body, region, state, inner, first, last, None)
+        _select(body, region, state, inner, first, last, ())
         return
-    with body.condition(body.index.compare("le", groups[0].least, last - first)):
-        _select(body, region, state, inner, first, last, groups[0])
+    alike = [group for group in groups if group.lanes == groups[0].lanes]
+    with body.condition(body.index.compare("le", alike[-1].least, last - first)):
+        _select(body, region, state, inner, first, last, alike)
     with body.otherwise():
-        _select_by_length(body, region, state, inner, first, last, groups[1:])
+        _select_by_length(body, region, state, inner, first, last, groups[len(alike) :])
 
 
 def _select(
     body: Body, region: Region, state: Accumulator, inner: Loop, first: Extent, last: Extent,
-    group: LaneGroup | None,
+    groups: Sequence[LaneGroup],
 ) -> None:  # fmt: skip
-    """Joins a block in groups, or one element at a time if that is None."""
-    if group is None:
+    """Joins a block in the first of the groups that it is long enough for, or one element at a time without any."""
+    if not groups:
         with body.loop(inner.index, last, "vector", start=first):
             accumulate(body, region, state)
         return
-    lanes = _Lanes(body, region, state, inner, group)
+    lanes = _Lanes(body, region, state, inner, groups[0].lanes)
     lanes.fill()
-    ordinal = symbol("group", extent=SEARCHED_BYTES)
-    with body.loop(ordinal, ceildiv(last - first, group.size)):
-        lanes.absorb(first, ordinal, last - first)
-    lanes.select(first, last - first)
+
+    def absorb(group: LaneGroup) -> None:
+        ordinal = symbol("group", extent=SEARCHED_BYTES)
+        with body.loop(ordinal, ceildiv(last - first, group.size)):
+            lanes.absorb(group, first, ordinal, last - first)
+
+    _by_length(body, last - first, groups, absorb)
+    lanes.select(groups, first, last - first)
+
+
+def _by_length(body: Body, length: Extent, groups: Sequence[LaneGroup], emit: Callable[[LaneGroup], None]) -> None:
+    """Emits code for the first group that a block is long enough for; it is for the last."""
+    group, *shorter = groups
+    if not shorter:
+        emit(group)
+        return
+    with body.condition(body.index.compare("le", group.least, length)):
+        emit(group)
+    with body.otherwise():
+        _by_length(body, length, shorter, emit)
+
+
+def _start(group: LaneGroup, ordinal: Extent, length: Extent) -> Extent:
+    """Returns the first element of a group, counted from the block."""
+    return minimum(ordinal * group.size, length - group.size)
 
 
 class _Lanes:
@@ -178,15 +199,15 @@ class _Lanes:
     The elements of a lane in a group are as far apart as there are lanes.
     """
 
-    def __init__(self, body: Body, region: Region, state: Accumulator, inner: Loop, group: LaneGroup) -> None:
+    def __init__(self, body: Body, region: Region, state: Accumulator, inner: Loop, lanes: int) -> None:
         self._body, self._region, self._state, self._inner = body, region, state, inner
-        self._group, self._lanes, self._selects = group, group.lanes, state.op.selects
+        self._lanes, self._selects = lanes, state.op.selects
         self._dtype = dtype = state.variables[0].dtype
         self._number = number = _NUMBERS[dtype.itemsize]
         self.nowhere = constant(_NOWHERE[number], number)
         name = f"lanes{state.node.outputs[0]}"
         types = (dtype, number, number) if dtype.is_floating else (dtype, number)
-        self._buffers = [Buffer(body.fresh(name), part, "local", group.lanes) for part in types]
+        self._buffers = [Buffer(body.fresh(name), part, "local", lanes) for part in types]
 
     def _store(self, at: Expression, *values: Expression) -> None:
         for buffer, value in zip(self._buffers, values, strict=False):
@@ -200,17 +221,13 @@ class _Lanes:
         with self._body.loop(lane, self._lanes, "vector"):
             self._store(self._body.index.code(lane), self._state.neutral[0], zero, zero)
 
-    def _start(self, ordinal: Extent, length: Extent) -> Extent:
-        """Returns the first element of a group, counted from the block."""
-        return minimum(ordinal * self._group.size, length - self._group.size)
-
-    def absorb(self, first: Extent, ordinal: Extent, length: Extent) -> None:
+    def absorb(self, group: LaneGroup, first: Extent, ordinal: Extent, length: Extent) -> None:
         """Combines a group of the block that begins at `first` with the lanes."""
         body, lane = self._body, symbol("lane", extent=self._lanes)
         start = symbol("start", extent=self._inner.extent)
-        body.bind(start, body.index.code(first + self._start(ordinal, length)))
+        body.bind(start, body.index.code(first + _start(group, ordinal, length)))
         with body.loop(lane, self._lanes, "vector"):
-            elements = [self._element(start + lane + k * self._lanes) for k in range(self._group.depth)]
+            elements = [self._element(start + lane + k * self._lanes) for k in range(group.depth)]
             extreme, *rest = elements
             for element in rest:
                 extreme = call("select", self._better(element, extreme), element, extreme)
@@ -237,17 +254,17 @@ class _Lanes:
     def _better(self, element: Expression, held: Expression) -> Expression:
         return apply(_BETTER[self._selects], {"a": element, "held": held}, bool_)
 
-    def select(self, first: Extent, length: Extent) -> None:
+    def select(self, groups: Sequence[LaneGroup], first: Extent, length: Extent) -> None:
         """Joins the first NaN of the block to the state, or else the first element that is the extreme."""
         body = self._body
         if not self._dtype.is_floating:
-            self._select_extreme(first, length)
+            self._select_extreme(groups, first, length)
             return
         nan = self._over_lanes("nan", constant(0, self._number), "or", lambda held: held[2])
         with body.condition(call("ne", nan, constant(0, self._number))):
             self.join(first, self._first_nan(first, length))
         with body.otherwise():
-            self._select_extreme(first, length)
+            self._select_extreme(groups, first, length)
 
     def _over_lanes(
         self, name: str, initial: Expression, operation: str, value: Callable[[list[Expression]], Expression]
@@ -261,7 +278,7 @@ class _Lanes:
             body.append(Accumulate(result, operation, value(held)))
         return result
 
-    def _select_extreme(self, first: Extent, length: Extent) -> None:
+    def _select_extreme(self, groups: Sequence[LaneGroup], first: Extent, length: Extent) -> None:
         body = self._body
         neutral = self._key_of(self._state.neutral[0])
         top = self._over_lanes("top", neutral, self._selects, lambda held: self._key_of(held[0]))
@@ -271,9 +288,13 @@ class _Lanes:
         )  # fmt: skip
         ordinal, start = symbol("chosen_group", extent=SEARCHED_BYTES), symbol("start", extent=self._inner.extent)
         body.bind(ordinal, convert(chosen, body.index.dtype))
-        body.bind(start, body.index.code(first + self._start(ordinal, length)))
         (wanted,) = body.name("wanted", (self._number_of(top),))
-        self.join(start, self.first_place(start, self._group.size, lambda element: call("eq", element, wanted)))
+
+        def find(group: LaneGroup) -> None:
+            body.bind(start, body.index.code(first + _start(group, ordinal, length)))
+            self.join(start, self.first_place(start, group.size, lambda element: call("eq", element, wanted)))
+
+        _by_length(body, length, groups, find)
 
     def _first_nan(self, first: Extent, length: Extent) -> Expression:
         return self.first_place(first, length, lambda element: call("isnan", element))
