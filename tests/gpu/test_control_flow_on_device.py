@@ -99,7 +99,7 @@ def test_a_long_loop_is_recorded_once(function: Any, arguments: tuple[Any, ...])
 
 
 def test_a_number_that_becomes_an_array_in_a_long_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tracefuse.frontend.control_flow.recorded_ranges.MOST_UNROLLED_OPS", 20)
+    monkeypatch.setattr("tracefuse.frontend.control_flow.unrolled_loops.MOST_UNROLLED_OPS", 20)
     x = np.arange(60.0).reshape(20, 3)
     equal(fuse(accumulated)(cupy.asarray(x)), accumulated(x))
 
