@@ -9,7 +9,14 @@ import numpy as np
 
 from tracefuse import source
 from tracefuse.dtypes import dtype_of, python_kind
-from tracefuse.errors import DtypeError, NoAttributeError, OutOfRangeError, ScalarError, ShapeError
+from tracefuse.errors import (
+    DtypeError,
+    NoAttributeError,
+    OutOfRangeError,
+    ScalarError,
+    ShapeError,
+    UnsupportedError,
+)
 from tracefuse.frontend.numpy_api.registration.registry import Functions
 from tracefuse.frontend.tracer.array_ops import assignment, shaping, traced_ops
 from tracefuse.frontend.tracer.array_ops.in_place import into
@@ -19,6 +26,9 @@ from tracefuse.frontend.tracer.values import settled_extents, views
 from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.values.traced import Traced
 from tracefuse.ir.axes import normalize_axis
+from tracefuse.ir.fusion import Node
+from tracefuse.ir.op_kinds import Movement, Pointwise
+from tracefuse.ops.roles import EXTENT, POSITIONS
 
 FUNCTIONS = Functions()
 implements = FUNCTIONS.implements
@@ -110,7 +120,11 @@ def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Any:
 
 @implements(np.piecewise)
 def piecewise(x: Any, condlist: Any, funclist: Any, *args: Any, **kw: Any) -> Any:
-    """Applies each function to all of x and selects its values where its condition holds."""
+    """Applies each function to all of x and selects its values where its condition holds.
+
+    NumPy gives a function the elements where the condition holds. One that does not compute elementwise is refused, so
+    that NumPy runs between two stages of the call.
+    """
     traced = as_array(x)
     is_list = isinstance(condlist, (list, tuple)) or np.ndim(condlist) > 1  # rows of an array are conditions too
     conditions = [as_array(c) for c in (_as_list(condlist) if is_list else [condlist])]
@@ -144,8 +158,34 @@ def _of_leading_axes(condition: Any, x: Any) -> Any:
 
 
 def _evaluate_branch(function: Any, x: Any, args: Sequence[Any], keywords: dict[str, Any]) -> Any:
-    value = function(x, *args, **keywords) if callable(function) else function
+    if not callable(function):
+        return assignment.elements_of(function, x)
+    given = traced_ops.copy(x)  # a function that changes what it gets changes no element of x
+    nodes = x.recorder.builder.nodes
+    first = len(nodes)
+    value = function(given, *args, **keywords)
+    if isinstance(value, SymbolicSize) or not _is_elementwise(nodes[first:], given):
+        raise UnsupportedError(
+            "np.piecewise: a function that does not compute elementwise gets the elements where its condition holds",
+            hint="select them, as in y[condition] = function(x[condition])", where=source.user_line(),
+        )  # fmt: skip
     return assignment.elements_of(value, x)
+
+
+def _is_elementwise(nodes: Sequence[Node], x: Traced) -> bool:
+    """Whether each element that nodes compute depends on the element of x at its place alone."""
+    values, like_x = x.recorder.builder.values, {x.number}
+    for node in nodes:
+        operands = [values[number] for number in node.inputs]
+        if any(value.extent is not None for value in operands):  # the number of elements
+            return False
+        axes = [value.number for value in operands if value.is_tensor and value.shape]
+        is_filled = isinstance(node.op, Movement) and not axes  # with one number
+        is_pointwise = isinstance(node.op, Pointwise) and node.op not in (POSITIONS, EXTENT)
+        if not (is_pointwise or is_filled) or not like_x.issuperset(axes):
+            return False
+        like_x.update(node.outputs)
+    return True
 
 
 # -- whole arrays -----------------------------------------------------------------------------------------------------
