@@ -168,6 +168,11 @@ def test_lists_that_contain_themselves_raise_as_in_numpy() -> None:
         (lambda x: np.fft.rfftn(x, None, (1.0,)), np.zeros(0)),
         (lambda x: np.fft.irfftn(x, 0, (0,)), np.float64(1.0)),
         (lambda x: np.fft.rfftn(x, None, "a"), np.zeros(0)),
+        (lambda x: np.right_shift(0, x, 0, casting="unsafe"), np.ones(2, int)),
+        *((lambda x, out=out: x.sum(out=out), np.ones(2)) for out in (1.5, [0], np.float64(3), ())),
+        *((lambda x, f=f: f(x, out=3), np.ones(2)) for f in (np.sqrt, np.var, np.cumsum, np.argmax, np.median)),
+        (lambda x: np.concatenate([x, x], out="a"), np.ones(2)),
+        (lambda x: np.stack([x, x], out=(np.zeros(2),)), np.ones(2)),
     ],
 )
 def test_the_first_of_several_errors_of_a_call_is_of_numpys_class(function: Any, x: Any) -> None:
