@@ -139,6 +139,12 @@ class TraceCache:
         if path is not None:
             self.add_fast_path(signature, path)
 
+    def count_hit(self, key: TraceKey) -> None:
+        """Counts a call that followed a tree to its result, after nothing that the trace assumed has failed."""
+        self.hits += 1
+        if key in self.trees:
+            self.trees[key].hits += 1
+
     def is_full(self, entries: Sequence[Entry]) -> bool:
         """Whether another trace beside these, of one key, would not pay."""
         count, hits = len(entries), self.hits

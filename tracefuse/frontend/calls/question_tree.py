@@ -171,7 +171,6 @@ class QuestionTree:
             self._run(node, environment, call)
             question = node.stage.question
             if question is None:
-                self.hits += 1
                 progress.entry = node.entry
                 return progress
             answer = self.compiler.answer(question, values)
