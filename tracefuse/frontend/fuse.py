@@ -189,7 +189,7 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
         answered = self._follow_tree(call, options)
         if answered is not None:
             result = finish(*answered, call, out)
-            self._cache.count_hit((options, (call.key,)))
+            self._cache.count_call((options, (call.key,)), answered[1])
             if out is None and not call.asks_conditions and not self._signature.donated:
                 self._add_tree_path(signature, answered[0], call, options)
             return result
