@@ -189,6 +189,7 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
         answered = self._follow_tree(call, options)
         if answered is not None:
             result = finish(*answered, call, out)
+            self._cache.count_call((options, (call.key,)), answered[1])
             if out is None and not call.asks_conditions and not self._signature.donated:
                 self._add_tree_path(signature, answered[0], call, options)
             return result
@@ -234,7 +235,6 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
             return None
         progress = tree.follow(call)
         if progress.entry is not None:
-            self._cache.hits += 1
             return progress.entry, progress.environment
         if tree.is_closed and call.may_run_function and progress.environment.rewind():
             raise untraced_calls.FunctionRuns
