@@ -13,7 +13,6 @@ from typing import Any
 from segments.lazy_dataclasses import dataclass
 from tracefuse import source
 from tracefuse.dtypes import promote_numpy
-from tracefuse.errors import ShapeError
 from tracefuse.frontend.tracer.array_ops import arithmetic, shaping, traced_ops
 from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_tensor
 from tracefuse.frontend.tracer.values import views
