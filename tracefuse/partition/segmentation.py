@@ -101,7 +101,7 @@ class Segmentation:
     assumed: the pairs of extents that are assumed equal. Each plan has a guard for each pair; `fusion` requires them,
     `original` does not. merge: the user's predicate. divided_attentions: by the number of its second product, why an
     attention is not one segment. divided_products: by its number, why a library computes a product without its
-    epilogue.
+    epilogue. result_orders: of outputs that a call permutes back, their axes from the outermost in memory.
     """
 
     fusion: Fusion
@@ -113,6 +113,7 @@ class Segmentation:
     merge: Predicate | None
     divided_attentions: Mapping[int, str] = field(default_factory=dict)
     divided_products: Mapping[int, str] = field(default_factory=dict)
+    result_orders: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
 
 
 def segment_fusion(
