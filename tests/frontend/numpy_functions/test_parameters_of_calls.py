@@ -133,7 +133,8 @@ CALLS = {
     ),
     "subscripts": (
         "np.einsum('i...->i', X)", "np.einsum('i...->i', X, optimize=True)", "np.einsum('ij,ij->iz', X, X)",
-        "np.einsum('ij,ij->z', X, X, optimize=True)", "isinstance(np.einsum('i,i,i', I, I, I, optimize=True), np.ndarray)",
+        "np.einsum('ij,ij->z', X, X, optimize=True)",
+        "isinstance(np.einsum('i,i,i', I, I, I, optimize=True), np.ndarray)",
         "isinstance(np.einsum('i,j,k->', I, I, I, optimize=True), np.ndarray)",
     ),
     "initial values": (
@@ -153,7 +154,7 @@ CALLS = {
     ),
     "triangles in the order of a stack": ("np.linalg.qr(Q.T + np.eye(2), mode='complete')[1].strides",),
     "sizes that a stage knows to be 1": (
-        "(np.logical_or.at(I, [0, -1, 0], 2j), np.fmod.at(u := np.packbits(I > 0), ([-1, -1],), np.packbits(I > 0)), u)",
+        "(np.logical_or.at(I, [0, -1], 2j), np.fmod.at(u := np.packbits(I > 0), [-1, -1], np.packbits(I > 0)), u)",
     ),
     "characters of types": ("np.mintypecode([X, 'f'])", "np.mintypecode((X > 0, X * 1j))"),
     "results that are cast by any rule": (

@@ -96,7 +96,7 @@ def _repeats(array: Any) -> bool:
 
 
 def _in_order_of_rows(ufunc: np.ufunc, method: str, array: Any, *inputs: Any, **keywords: Any) -> Any:
-    """Calls a method of a ufunc for elements in row-major order: NumPy may reduce those in another order in that one."""
+    """Calls a method of a ufunc for elements in row-major order: NumPy may reduce others in their order in memory."""
     return getattr(ufunc, method)(np.asarray(array, order="C"), *inputs, **keywords)
 
 
