@@ -226,8 +226,8 @@ def geomspace(start: Any, stop: Any, num: Any = 50, endpoint: bool = True, dtype
     low, high = np.log10(first / sign), np.log10(last / sign)
     step = (high - low) / max(count - int(endpoint), 1)
     result = np.power(10.0, stepped(places, step, low)) * sign
-    if count:
-        result = np.where(places == 0, first, result)
+    if count:  # NaN for an infinite complex number, as its product with a sign is
+        result = np.where(places == 0, first / sign * sign, result)
     if endpoint and count > 1:  # NaN where the other end is, by its sign
         result = np.where(places == count - 1, last / sign * sign, result)
     result = shaping.moveaxis(result, 0, axis) if axis != 0 else result
