@@ -111,7 +111,10 @@ class _SizedSegmentation:
     """
 
     def __init__(self, segmentation: Segmentation, sizes: Mapping[int, int], options: Options | None) -> None:
-        self.segmentation, self.sizes, self.options = segmentation, sizes, options
+        self.sizes, self.options = sizes, options
+        self._segmentation = segmentation
+        # Chosen since the last segmentation, if it is another: several choices take one segmentation.
+        self._taken: Fusion | None = None
         self.guards: list[Guard] = []
         self.divided_attentions: Mapping[int, str] = {}
         self.divided_products: Mapping[int, str] = {}
@@ -121,20 +124,33 @@ class _SizedSegmentation:
     @property
     def fusion(self) -> Fusion:
         """The fusion that is segmented, without the extents that the segmentation assumes equal."""
-        return self.segmentation.original
+        return self._taken or self._segmentation.original
+
+    @property
+    def segmentation(self) -> Segmentation:
+        """The segmentation of the fusion as the choices so far made it."""
+        if self._taken is not None:
+            self.segment(self._taken)
+        return self._segmentation
 
     def segment(self, fusion: Fusion) -> None:
         """Segments a fusion anew."""
-        merge = self.segmentation.merge
-        self.segmentation = segment_fusion(
-            fusion, merge=merge, sizes=self.sizes, options=self.options, stored=self.stored
-        )
+        self.replace(
+            segment_fusion(
+                fusion, merge=self._segmentation.merge, sizes=self.sizes, options=self.options, stored=self.stored,
+                known=self._segmentation.segments,
+            )
+        )  # fmt: skip
+
+    def replace(self, segmentation: Segmentation) -> None:
+        """Takes a segmentation."""
+        self._segmentation, self._taken = segmentation, None
 
     def take(self, fusion: Fusion, guards: Sequence[Guard]) -> None:
         """Takes what a choice made of the fusion, which is the same if it changed nothing, and its guards."""
         self.guards += guards
         if fusion is not self.fusion:
-            self.segment(fusion)
+            self._taken = fusion
 
     def choose(self, choices: SizedChoices, layouts: Sequence[Strided | None], aligned: frozenset[int]) -> None:
         """Makes the choices, in the order in which one finds the ops of another."""
@@ -186,7 +202,8 @@ class _SizedSegmentation:
             stored = {part.segment.value_map[v] for part in split.segments for v in part.fusion.outputs}
             alone = {number for number in chosen if terms[number] in stored}
             if not alone:
-                self.segmentation, self.stored = split, separate
+                self.replace(split)
+                self.stored = separate
                 return
             operands = {o for number in alone for o in original.producers[number].inputs if o in original.producers}
             if operands <= separate.keys():
