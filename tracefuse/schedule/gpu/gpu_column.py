@@ -90,7 +90,7 @@ def _accepts(problem: GpuProblem) -> Verdict:
     if inner.reduced:
         return RegionRefusal.INNERMOST_REDUCED()
     if any(region.full) and reads_short_runs(region, inner, sizes):
-        tile = choose_tile(region, sizes, problem.setting.lanes)
+        tile = choose_tile(region, sizes, problem.setting)
         if _is_split(problem, tile, _tile_count(problem, tile)):
             return ColumnRefusal.STORED_RUNS()
     return yes()
@@ -114,7 +114,7 @@ def _is_split(problem: GpuProblem, tile: Tile, count: Extent) -> bool:
 def _lower(problem: GpuProblem, decision: None) -> Lowered:
     """Emits one launch, or one launch per phase if the reduction loops are split."""
     region, setting, sizes = problem.region, problem.setting, problem.rewritten_sizes
-    tile = choose_tile(region, sizes, setting.lanes)
+    tile = choose_tile(region, sizes, setting)
     groups, tiles = column_positions(region, setting.lanes).total, symbol("tiles", minimum=1)
     count = _tile_count(problem, tile)
     blocks = ROUNDS * tile.resident * setting.chip.multiprocessors

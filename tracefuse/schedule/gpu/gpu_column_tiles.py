@@ -9,7 +9,7 @@ from segments.lazy_dataclasses import dataclass, replace
 from tracefuse.ir.extents import Extent, maximum, minimum, product, symbol
 from tracefuse.kernel.kernel_ir import Expression, call
 from tracefuse.schedule.body import Body
-from tracefuse.schedule.gpu.gpu_frame import Positions, bind_position
+from tracefuse.schedule.gpu.gpu_frame import Positions, Setting, bind_position
 from tracefuse.schedule.gpu.gpu_phase import cached_words
 from tracefuse.schedule.region_phases import Region
 from tracefuse.schedule.sizes import Sizes
@@ -49,6 +49,14 @@ SECTOR_BYTES = 32
 MOST_WORDS = 32
 MOST_STEPS = 16
 """A thread caches its part of a column between phases in at most this many registers and steps."""
+
+LARGER = (32, 512), (16, 512), (16, 1024)
+"""(across, threads) of the blocks that cache longer columns. Read a second time from memory, a column takes a third of
+the time more; blocks of more threads wait longer at their barriers, so they are taken where smaller ones do not hold
+the columns."""
+
+LEAST_RUN_BYTES = 128
+"""The least bytes of a row that such a block accesses: those of fewer threads share lines of memory with others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +113,9 @@ def threads_across(groups: Extent, sizes: Sizes, most: int) -> int:
     return sizes.bucket(groups, most, "the threads across the columns")
 
 
-def choose_tile(region: Region, sizes: Sizes, lanes: int) -> Tile:
+def choose_tile(region: Region, sizes: Sizes, setting: Setting) -> Tile:
     """Chooses the threads across and down, from guarded buckets of the extents."""
+    lanes = setting.lanes
     rows = product(loop.extent for loop in region.nest.reduced)
     if sizes.at_most(rows, FEW_ROWS, "a thread takes few rows alone"):
         if sizes.at_most(rows, 0, "no rows to load") or not sizes.at_most(rows, MOST_TERMS, "a thread loads all rows"):
@@ -120,9 +129,28 @@ def choose_tile(region: Region, sizes: Sizes, lanes: int) -> Tile:
     ):  # fmt: skip
         return Tile(THREADS, 1)
     tile = share_columns(groups, rows, sizes)
-    longest = tile.down * min(MOST_STEPS, max(1, MOST_WORDS // cached_words(region, lanes)))
-    if not region.probe.cached or not sizes.at_most(rows, longest, "a column fits in the registers of a block"):
+    if not region.probe.cached:
         return tile
+    words, most = cached_words(region, lanes), 2 * setting.chip.multiprocessors
+    larger = (Tile(across, threads // across, threads=threads) for across, threads in LARGER)
+    for holding in (tile, *larger):
+        if holding is not tile and (tile.bound or holding.least_across * lanes * _itemsize(region) < LEAST_RUN_BYTES):
+            continue
+        longest = holding.down * min(MOST_STEPS, max(1, MOST_WORDS // words))
+        if sizes.at_most(rows, longest, "a column fits in the registers of a block"):
+            fills = holding is tile or not sizes.at_most(groups, most * holding.least_across, "few columns are split")
+            return _with_steps(holding, rows, sizes) if fills else tile
+    return tile
+
+
+def _itemsize(region: Region) -> int:
+    """Returns the least itemsize of the inputs that are read again."""
+    cached = [number for number, _ in region.probe.cached]
+    return min(region.fusion.values[number].dtype.itemsize for number in cached)
+
+
+def _with_steps(tile: Tile, rows: Extent, sizes: Sizes) -> Tile:
+    """Returns the tile whose threads cache their parts of columns of so many rows."""
     steps = 1
     while steps * tile.down < sizes.hint(rows):
         steps *= 2
