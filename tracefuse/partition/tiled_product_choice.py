@@ -12,6 +12,7 @@ import heapq
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
+from tracefuse.dtypes import float32
 from tracefuse.dynamic.guards import Guard
 from tracefuse.ir.extents import Symbol, product, symbol, terms_of
 from tracefuse.ir.fusion import Fusion, Node
@@ -51,7 +52,8 @@ def choose_tiled_products(
     if on_streams(fusion):
         return fusion, ()
     products = [facts for node in fusion.nodes if (facts := product_of(fusion, node)) is not None]
-    chosen = [facts for facts in products if _is_tiled(fusion, facts, bounds, sizes)]
+    readers = readers_of(fusion) if products else {}
+    chosen = [facts for facts in products if _is_tiled(fusion, facts, bounds, sizes, readers)]
     for with_readers in (True, False) if chosen else ():
         ordered = ordered_by_reads(_with_regions(fusion, chosen, bounds, with_readers=with_readers))
         if ordered is not None:
@@ -62,12 +64,17 @@ def choose_tiled_products(
     return fusion, tuple(sizes.guards)
 
 
-def _is_tiled(fusion: Fusion, facts: ProductFacts, bounds: TiledProductBounds, sizes: Sizes) -> bool:
-    """Whether a product is within the bounds of a target; guards its sizes."""
+def _is_tiled(
+    fusion: Fusion, facts: ProductFacts, bounds: TiledProductBounds, sizes: Sizes,
+    readers: Mapping[int, Sequence[Node]],
+) -> bool:  # fmt: skip
+    """Whether a product is within the bounds of a target; guards its sizes. readers: the nodes that read each value."""
     most = bounds.most.get(facts.node.compute)
     if most is None:
         return False
     if bounds.narrow and _is_narrow(fusion, facts, bounds, most, sizes):
+        return True
+    if bounds.fused_terms and _is_fused(fusion, facts, bounds, most, sizes, readers):
         return True
     _, rows, terms, columns = facts.extents(fusion)
     work, area = multiplications(fusion, facts), product((*rows, columns))
@@ -101,6 +108,31 @@ def _is_narrow(fusion: Fusion, facts: ProductFacts, bounds: TiledProductBounds, 
     if any(sizes.at_most(extent, least - 1, reason) for extent, least in few):
         return False
     return not all(sizes.is_multiple(extent, ALIGNED_HALVES, reason) for extent in (terms, columns))
+
+
+def _is_fused(
+    fusion: Fusion, facts: ProductFacts, bounds: TiledProductBounds, most: int, sizes: Sizes,
+    readers: Mapping[int, Sequence[Node]],
+) -> bool:  # fmt: skip
+    """Whether elementwise work follows from a product of few terms and many rows; guards its sizes."""
+    import os
+    stack, rows, terms, columns = facts.extents(fusion)
+    followers = readers.get(facts.result, ())
+    if not facts.node.compute.is_half and facts.node.compute is not float32 or facts.result in fusion.outputs:
+        return False
+    if facts.node.compute.is_half and not os.environ.get("HALVES"):
+        return False
+    if not any(_follows(fusion, facts, node) for node in followers):
+        return False
+    reason = "the result of a product of few terms is most of what it moves"
+    if sizes.at_most(multiplications(fusion, facts), most, reason):
+        return False
+    if not sizes.at_most(terms, bounds.fused_terms, reason):
+        return False
+    few = ((terms, LEAST_TERMS), (columns, LEAST_COLUMNS), (product(rows), LEAST_ROWS))
+    if any(sizes.at_most(extent, least - 1, reason) for extent, least in few):
+        return False
+    return not sizes.at_most(product((*stack, *rows)), bounds.narrow_rows - 1, reason)
 
 
 def _with_regions(

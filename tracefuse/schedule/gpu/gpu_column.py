@@ -39,6 +39,7 @@ from tracefuse.schedule.gpu.gpu_frame import (
     new_body,
     open_block,
     open_threads,
+    when,
 )
 from tracefuse.schedule.gpu.gpu_lanes import reads_short_runs
 from tracefuse.schedule.gpu.gpu_phase import (
@@ -50,9 +51,9 @@ from tracefuse.schedule.gpu.gpu_phase import (
     store_parallel_outputs,
 )
 from tracefuse.schedule.gpu.gpu_problem import GpuProblem
-from tracefuse.schedule.gpu.gpu_split import Chunks, Partials
+from tracefuse.schedule.gpu.gpu_split import Chunks, Partials, reads_again
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
-from tracefuse.schedule.reduction_states import finish
+from tracefuse.schedule.reduction_states import Accumulator, finish
 from tracefuse.schedule.refusal_codes import RegionRefusal, ScheduleRefusal
 from tracefuse.schedule.region_phases import Region
 from tracefuse.schedule.sizes import Sizes
@@ -74,6 +75,11 @@ every block of the last phase combines the states of all chunks, which takes lon
 JOINED = "a launch combines the chunks of all columns"
 FEW_COLUMN_TILES = 8
 """With so few tiles, columns have so many chunks that a launch combines their states; else its readers do."""
+
+
+MANY_ROWS, PARTS = 16, 4
+"""The states of so many rows of threads are combined in parts at first, by different threads, then those of the parts:
+if every thread combines all rows, it reads as many states as elements."""
 
 
 class ColumnRefusal(ScheduleRefusal):
@@ -193,6 +199,7 @@ def combine_rows(
     if rows == 1 or not states:
         return
     shared = []
+    parts = PARTS if isinstance(rows, int) and rows >= MANY_ROWS else 1
     for state in states:
         for accumulator in state:
             buffers = []
@@ -203,8 +210,28 @@ def combine_rows(
                 buffers.append(buffer)
             shared.append((accumulator, buffers))
     body.append(Barrier())
+    if parts > 1:
+        _combine_parts(body, shared, rows // parts, parts, across, thread, column)  # type: ignore[operator]
+        rows = parts
     for accumulator, buffers in shared:
         combine_shared(body, accumulator, buffers, rows, lambda place: place * across + column)
+
+
+def _combine_parts(
+    body: Body, shared: Sequence[tuple[Accumulator, Sequence[Buffer]]], rows: int, parts: int, across: Extent,
+    thread: Extent, column: Extent,
+) -> None:  # fmt: skip
+    """Combines `rows` adjacent rows of threads in each of `parts` parts, and stores their states in its place."""
+    down = bind_position(body, "down", thread // across, 2 * rows * parts)
+    first = bind_position(body, "first", down % parts * (rows * across) + column, rows * parts * across)
+    for accumulator, buffers in shared:
+        combine_shared(body, accumulator, buffers, rows, lambda place: first + place * across)
+    body.append(Barrier())
+    with when(body, [body.index.compare("lt", down, parts)]):
+        for accumulator, buffers in shared:
+            for variable, buffer in zip(accumulator.variables, buffers, strict=True):
+                body.append(Store(buffer, body.index.code(down * across + column), variable))
+    body.append(Barrier())
 
 
 def _single(region: Region, setting: Setting, tile: Tile, tiles: Extent, is_short: bool) -> LaunchSpec:
@@ -276,8 +303,10 @@ def column_launch(
         finish(body, part, *state)
     written: list[tuple[int, Buffer]] = []
     if chunked:
-        start, stop = chunks.bounds(body, columns.chunk)
-        walk = Strides(start, stop, columns.down, tile.down, UNROLL, narrow=last and body.lanes == 1)
+        backwards = reads_again(region, phase)
+        start, stop = chunks.bounds(body, columns.chunk, backwards=backwards)
+        narrow = last and body.lanes == 1
+        walk = Strides(start, stop, columns.down, tile.down, UNROLL, narrow=narrow, backwards=backwards)
         states = accumulate_phase(
             body, part, phase, walk, positions, width=body.lanes, stores=[columns.inside]
         )  # fmt: skip

@@ -129,6 +129,13 @@ def choose_tile(region: Region, sizes: Sizes, setting: Setting) -> Tile:
     ):  # fmt: skip
         return Tile(THREADS, 1)
     tile = share_columns(groups, rows, sizes)
+    import os
+    if region.probe.cached and os.environ.get("COL") and not tile.bound:
+        across, threads, _, most_steps = map(int, os.environ["COL"].split(","))
+        t = Tile(across, threads // across, threads=threads)
+        words = cached_words(region, lanes)
+        longest = t.down * min(most_steps, max(1, MOST_WORDS // words))
+        return _with_steps(t, rows, sizes) if sizes.at_most(rows, longest, "x") else t
     if not region.probe.cached:
         return tile
     words, most = cached_words(region, lanes), 2 * setting.chip.multiprocessors

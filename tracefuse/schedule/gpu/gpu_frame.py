@@ -318,7 +318,8 @@ class Strides:
 
     slot: an index for the position from `first` on. narrow: prefetches narrow loads too, which a compiler does not move
     before the stores of earlier positions. short: there are so few positions that those after the last whole turn take
-    a good part of the time. Their loads come first, too, and those beyond the end read the last position.
+    a good part of the time. Their loads come first, too, and those beyond the end read the last position. backwards:
+    from the last position to the first.
     """
 
     first: Extent
@@ -329,6 +330,7 @@ class Strides:
     slot: Extent | None = None
     narrow: bool = False
     short: bool = False
+    backwards: bool = False
 
     def each(
         self, body: Body, bind: Bind, emit: Emit, prefetched: Sequence[Key] = (), around: Around = no_scope
@@ -336,7 +338,7 @@ class Strides:
         def visit(position: Extent, emit: Emit) -> None:
             if self.slot is not None:
                 body.bind(self.slot, body.index.code(position - self.first))
-            bind(position)
+            bind(self.first + self.stop - 1 - position if self.backwards else position)
             emit()
 
         def parts(emit: Emit) -> None:

@@ -223,14 +223,14 @@ class BlockProduct:
         self._load(sides, 0)
         if self.tiles.single:
             self._share(sides)
-            self._add(*sides)
+            self._add(*sides, self.terms)
             return
         first = symbol("first_term", extent=self.terms)
         with body.loop(first, self.terms, step=count):
             self._share(sides)
             with body.condition(body.index.compare("lt", first + count, self.terms)):
                 self._load(sides, first + count)
-            self._add(*sides)
+            self._add(*sides, self.terms - first)
             body.append(Barrier())
 
     @contextlib.contextmanager
@@ -243,7 +243,11 @@ class BlockProduct:
         along = terms if side.along_terms else side.length
         steps = side.length * terms // THREADS
         with body.loop(step := symbol("step", extent=steps), steps, "unroll"):
-            near, far = self.thread % along, self.thread // along + step * (THREADS // along)
+            if THREADS % along:
+                place = self.thread + step * THREADS
+                near, far = place % along, place // along
+            else:
+                near, far = self.thread % along, self.thread // along + step * (THREADS // along)
             yield (step, far, near) if side.along_terms else (step, near, far)
 
     def _load(self, sides: tuple[OperandTile, ...], first: Extent) -> None:
@@ -268,8 +272,8 @@ class BlockProduct:
                 body.append(Store(side.shared, place, load(body, side.loaded, step)))
         body.append(Barrier())
 
-    def _add(self, left: OperandTile, right: OperandTile) -> None:
-        """Adds the products of the terms of a thread's group to its sums."""
+    def _add(self, left: OperandTile, right: OperandTile, terms: Extent) -> None:
+        """Adds the products of the terms of a thread's group to its sums. terms: how many are left; others are 0."""
         body, code = self.body, self.body.index.code
         count = self.tiles.terms // self.tiles.groups
         group, row, column = self._place()
