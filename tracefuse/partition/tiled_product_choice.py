@@ -114,15 +114,11 @@ def _is_fused(
     fusion: Fusion, facts: ProductFacts, bounds: TiledProductBounds, most: int, sizes: Sizes,
     readers: Mapping[int, Sequence[Node]],
 ) -> bool:  # fmt: skip
-    """Whether elementwise work follows from a product of few terms and many rows; guards its sizes."""
-    import os
+    """Whether elementwise work follows from a product of float32 of few terms and many rows; guards its sizes."""
     stack, rows, terms, columns = facts.extents(fusion)
-    followers = readers.get(facts.result, ())
-    if not facts.node.compute.is_half and facts.node.compute is not float32 or facts.result in fusion.outputs:
+    if facts.node.compute is not float32 or facts.result in fusion.outputs:
         return False
-    if facts.node.compute.is_half and not os.environ.get("HALVES"):
-        return False
-    if not any(_follows(fusion, facts, node) for node in followers):
+    if not any(_follows(fusion, facts, node) for node in readers.get(facts.result, ())):
         return False
     reason = "the result of a product of few terms is most of what it moves"
     if sizes.at_most(multiplications(fusion, facts), most, reason):

@@ -69,7 +69,7 @@ class TiledProductBounds:
     multiplications that are a library call. regroups: kernels read operands through reshapes, which divide positions.
     narrow: a kernel also computes larger products of halves with so many columns, of at least `narrow_rows` rows in
     all, if their rows do not start at multiples of 16 bytes; 0 for none. fused_terms: a kernel also computes those of
-    so few terms that elementwise work follows, since the result is most of what they move; 0 for none.
+    float32 with so few terms from which elementwise work follows: the result is most of what they move; 0 for none.
     """
 
     most: Mapping[DType, int]

@@ -51,7 +51,7 @@ from tracefuse.schedule.gpu.gpu_phase import (
     store_parallel_outputs,
 )
 from tracefuse.schedule.gpu.gpu_problem import GpuProblem
-from tracefuse.schedule.gpu.gpu_split import Chunks, Partials, reads_again
+from tracefuse.schedule.gpu.gpu_split import Chunks, Partials
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
 from tracefuse.schedule.reduction_states import Accumulator, finish
 from tracefuse.schedule.refusal_codes import RegionRefusal, ScheduleRefusal
@@ -303,10 +303,8 @@ def column_launch(
         finish(body, part, *state)
     written: list[tuple[int, Buffer]] = []
     if chunked:
-        backwards = reads_again(region, phase)
-        start, stop = chunks.bounds(body, columns.chunk, backwards=backwards)
-        narrow = last and body.lanes == 1
-        walk = Strides(start, stop, columns.down, tile.down, UNROLL, narrow=narrow, backwards=backwards)
+        start, stop = chunks.bounds(body, columns.chunk)
+        walk = Strides(start, stop, columns.down, tile.down, UNROLL, narrow=last and body.lanes == 1)
         states = accumulate_phase(
             body, part, phase, walk, positions, width=body.lanes, stores=[columns.inside]
         )  # fmt: skip

@@ -318,8 +318,7 @@ class Strides:
 
     slot: an index for the position from `first` on. narrow: prefetches narrow loads too, which a compiler does not move
     before the stores of earlier positions. short: there are so few positions that those after the last whole turn take
-    a good part of the time. Their loads come first, too, and those beyond the end read the last position. backwards:
-    from the last position to the first.
+    a good part of the time. Their loads come first, too, and those beyond the end read the last position.
     """
 
     first: Extent
@@ -330,7 +329,6 @@ class Strides:
     slot: Extent | None = None
     narrow: bool = False
     short: bool = False
-    backwards: bool = False
 
     def each(
         self, body: Body, bind: Bind, emit: Emit, prefetched: Sequence[Key] = (), around: Around = no_scope
@@ -338,7 +336,7 @@ class Strides:
         def visit(position: Extent, emit: Emit) -> None:
             if self.slot is not None:
                 body.bind(self.slot, body.index.code(position - self.first))
-            bind(self.first + self.stop - 1 - position if self.backwards else position)
+            bind(position)
             emit()
 
         def parts(emit: Emit) -> None:

@@ -41,7 +41,6 @@ FEW_TERMS, MANY_TERMS = 32, 64
 as half of the last of the other parts would be empty. (H200)"""
 SHORT_TERMS = 384
 LEAST_COLUMNS, MOST_COLUMNS = 16, 64
-MOST_TERMS = 128
 MOST_SMALL = 1 << 22
 """The most multiplications of a product whose time is that of the latencies, for small tiles."""
 PADDING = 8
@@ -65,9 +64,7 @@ def _accepts(problem: GpuProblem) -> Verdict:
     work = multiplications(fusion, problem.facts)
     if sizes.at_most(work, MOST_SMALL, "a product that small tiles compute"):
         return MatrixProductRefusal.SMALL()
-    if not sizes.at_most(columns, MOST_COLUMNS, "a tile has all columns") and not sizes.at_most(
-        terms, MOST_TERMS, "a product of few terms"
-    ):
+    if not sizes.at_most(columns, MOST_COLUMNS, "a tile has all columns"):
         return MatrixProductRefusal.WIDE()
     wide = max(LEAST_COLUMNS, sizes.bucket(columns, MOST_COLUMNS, "the columns of a tile"))
     single = sizes.at_most(terms, FEW_TERMS, "a block loads all terms at once")

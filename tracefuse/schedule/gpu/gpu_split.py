@@ -78,10 +78,8 @@ class Chunks:
         counts = maximum(minimum(wanted, ceildiv(total, multiple)), 1)
         return cls(positions, count, multiple, {symbol_of(positions): total, symbol_of(count): counts})
 
-    def bounds(self, body: Body, chunk: Extent, *, backwards: bool = False) -> tuple[Extent, Extent]:
-        """Returns the first position of a chunk, and the one after its last. backwards: counts from the last chunk."""
-        if backwards:
-            chunk = self.count - 1 - chunk
+    def bounds(self, body: Body, chunk: Extent) -> tuple[Extent, Extent]:
+        """Returns the first position of a chunk, and the one after its last."""
         length = ceildiv(ceildiv(self.total, self.count), self.multiple) * self.multiple
         first = bind_position(body, "first", minimum(chunk * length, self.total), self.total + 1)
         return first, bind_position(body, "stop", minimum(first + length, self.total), self.total + 1)
@@ -160,14 +158,6 @@ class Partials:
         return states, buffers
 
 
-def reads_again(region: Region, phase: int) -> bool:
-    """Returns whether a phase only computes elements, of what an earlier one has read.
-
-    It goes through them from the last to the first: those that were read last are in the L2 cache.
-    """
-    return phase > 0 and not region.in_phase(phase)
-
-
 def _load(body: Body, buffer: Buffer, offset: Extent, width: int) -> tuple[Expression, ...]:
     """Loads `width` adjacent states in one access."""
     start = substitute(offset, {symbol_of(body.lane): 0})
@@ -228,9 +218,8 @@ def _launch(
     first = body.index.compare("eq", thread, 0)
     written: list[tuple[int, Buffer]] = []
     if chunked:
-        backwards = reads_again(region, phase)
-        start, stop = chunks.bounds(body, chunk, backwards=backwards)
-        walk = Strides(start, stop, thread, THREADS, UNROLL, backwards=backwards)
+        start, stop = chunks.bounds(body, chunk)
+        walk = Strides(start, stop, thread, THREADS, UNROLL)
         states = accumulate_phase(body, part, phase, walk, positions)
         combine_threads(body, states, THREADS)
         written = partials.write(body, states, chunks.count, chunk * rows + row, [first])

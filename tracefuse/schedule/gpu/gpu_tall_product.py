@@ -13,7 +13,8 @@ from segments import Verdict, yes
 from segments.lazy_dataclasses import dataclass
 from tracefuse.dtypes import float32
 from tracefuse.ir.extents import Extent, ceildiv, minimum, symbol
-from tracefuse.kernel.kernel_ir import Allocate, Barrier, Buffer, Copy, Store, call
+from tracefuse.kernel.kernel_ir import Copy, Store, call
+from tracefuse.schedule.gpu.gpu_frame import bind_position, when
 from tracefuse.schedule.gpu.gpu_problem import GpuProblem
 from tracefuse.schedule.gpu.gpu_product import THREADS, BlockProduct, OperandTile, ProductTiles
 from tracefuse.schedule.gpu.gpu_tiles import load, registers
@@ -99,35 +100,28 @@ class _TallProduct(BlockProduct):
         rows = registers(body, "row", THREAD_ROWS, self.dtype)
         columns = registers(body, "column", width, self.dtype)
         row, column = self._first()
-        for to, side, place, count in ((rows, left, row, THREAD_ROWS), (columns, right, column, width)):
-            at = term * side.pitch + place
-            if count % 2 == 0:
-                body.append(Copy(to, code(0), side.shared, code(at), count))
-            else:
-                for k in range(count):
-                    body.append(Store(to, code(k), load(body, side.shared, at + k)))
+        body.append(Copy(rows, code(0), left.shared, code(term * left.pitch + row), THREAD_ROWS))
+        for j in range(width):
+            body.append(Store(columns, code(j), load(body, right.shared, term * right.pitch + column + j * SIDE)))
         for place in range(self.sums_of_thread):
             factors = load(body, rows, place // width), load(body, columns, place % width)
             body.append(Store(self.sums, code(place), call("add", load(body, self.sums, place), call("mul", *factors))))
 
     def _first(self) -> tuple[Extent, Extent]:
-        """Returns the first row and column of a thread's sums."""
-        return self.thread // SIDE * THREAD_ROWS, self.thread % SIDE * self.columns_of_thread
+        """Returns the first row and column of a thread's sums; its columns are SIDE apart."""
+        return self.thread // SIDE * THREAD_ROWS, self.thread % SIDE
 
-    def _share_sums(self) -> int:
-        body, code, width = self.body, self.body.index.code, self.columns_of_thread
-        self.partial = Buffer(body.fresh("partial_sums"), self.dtype, "shared", self.tiles.rows * self.tiles.columns)
-        body.append(Allocate(self.partial))
+    def _finish(self, first_row: Extent, first_column: Extent) -> None:
+        """Stores what follows from the sums: adjacent threads have adjacent columns."""
+        body, width = self.body, self.columns_of_thread
         row, column = self._first()
-        for k in range(THREAD_ROWS):
-            at = (row + k) * self.tiles.columns + column
-            if width % 2 == 0:
-                body.append(Copy(self.partial, code(at), self.sums, code(k * width), width))
-            else:
-                for j in range(width):
-                    body.append(Store(self.partial, code(at + j), load(body, self.sums, k * width + j)))
-        body.append(Barrier())
-        return self.tiles.columns
+        for j in range(width):
+            at_column = bind_position(body, "column", first_column + column + j * SIDE, self.columns + self.tiles.columns)
+            with when(body, [body.index.compare("lt", at_column, self.columns)]):
+                for k in range(THREAD_ROWS):
+                    at_row = bind_position(body, "row", first_row + row + k, self.rows + self.tiles.rows)
+                    with when(body, [body.index.compare("lt", at_row, self.rows)]):
+                        self._store(load(body, self.sums, k * width + j), at_row, at_column)
 
 
 assert THREADS == SIDE * SIDE
