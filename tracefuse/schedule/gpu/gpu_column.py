@@ -19,6 +19,7 @@ from tracefuse.ir.extents import Extent, Symbol, ceildiv, maximum, product, subs
 from tracefuse.kernel.kernel_ir import Allocate, Barrier, Buffer, Expression, Store
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.gpu.gpu_column_tiles import (
+    FEW_TILES,
     FINISH_UNROLL,
     Columns,
     Tile,
@@ -63,7 +64,6 @@ UNROLL = 8
 """The rows that a thread reads at a time. With 16, whose last turns are less often complete, matrices take longer."""
 
 SHORT_ROWS = 16
-FEW_TILES = 2
 ROUNDS = 2
 """The reduction loops are split below FEW_TILES tiles per multiprocessor, into ROUNDS rounds of resident blocks, but
 not those of at most SHORT_ROWS rows for each row of threads."""
@@ -77,7 +77,7 @@ FEW_COLUMN_TILES = 8
 """With so few tiles, columns have so many chunks that a launch combines their states; else its readers do."""
 
 
-MANY_ROWS, PARTS = 16, 4
+MANY_ROWS = 16
 """The states of so many rows of threads are combined in parts at first, by different threads, then those of the parts:
 if every thread combines all rows, it reads as many states as elements."""
 
@@ -96,15 +96,15 @@ def _accepts(problem: GpuProblem) -> Verdict:
     if inner.reduced:
         return RegionRefusal.INNERMOST_REDUCED()
     if any(region.full) and reads_short_runs(region, inner, sizes):
-        tile = choose_tile(region, sizes, problem.setting)
-        if _is_split(problem, tile, _tile_count(problem, tile)):
+        tile, lanes = choose_tile(region, sizes, problem.setting)
+        if _is_split(problem, tile, _tile_count(problem, tile, lanes)):
             return ColumnRefusal.STORED_RUNS()
     return yes()
 
 
-def _tile_count(problem: GpuProblem, tile: Tile) -> Extent:
+def _tile_count(problem: GpuProblem, tile: Tile, lanes: int) -> Extent:
     """Returns the number of tiles side by side."""
-    return 1 if tile.bound else ceildiv(column_positions(problem.region, problem.setting.lanes).total, tile.across)
+    return 1 if tile.bound else ceildiv(column_positions(problem.region, lanes).total, tile.across)
 
 
 def _is_split(problem: GpuProblem, tile: Tile, count: Extent) -> bool:
@@ -119,10 +119,11 @@ def _is_split(problem: GpuProblem, tile: Tile, count: Extent) -> bool:
 
 def _lower(problem: GpuProblem, decision: None) -> Lowered:
     """Emits one launch, or one launch per phase if the reduction loops are split."""
-    region, setting, sizes = problem.region, problem.setting, problem.rewritten_sizes
-    tile = choose_tile(region, sizes, setting)
+    region, sizes = problem.region, problem.rewritten_sizes
+    tile, lanes = choose_tile(region, sizes, problem.setting)
+    setting = replace(problem.setting, lanes=lanes)
     groups, tiles = column_positions(region, setting.lanes).total, symbol("tiles", minimum=1)
-    count = _tile_count(problem, tile)
+    count = _tile_count(problem, tile, lanes)
     blocks = ROUNDS * tile.resident * setting.chip.multiprocessors
     narrow = {symbol_of(tile.across): groups} if tile.bound else {}
     derived = {symbol_of(tiles): count, **narrow}
@@ -138,14 +139,15 @@ def _lower(problem: GpuProblem, decision: None) -> Lowered:
         if is_short and setting.lanes > 1:
             is_short = sizes.at_most(rows, UNROLL * tile.down, "a thread has no whole turn")
         return problem.finish([_single(region, setting, tile, tiles, is_short)], (), derived)
-    return _split(problem, region, tile, tiles, blocks, derived)
+    return _split(problem, region, setting, tile, tiles, blocks, derived)
 
 
 def _split(
-    problem: GpuProblem, region: Region, tile: Tile, tiles: Extent, blocks: int, derived: dict[Symbol, Extent]
-) -> Lowered:
+    problem: GpuProblem, region: Region, setting: Setting, tile: Tile, tiles: Extent, blocks: int,
+    derived: dict[Symbol, Extent],
+) -> Lowered:  # fmt: skip
     """Emits the launches of columns in chunks. blocks: about how many. derived: as of a `Lowered`, so far."""
-    setting, sizes, last = problem.setting, problem.rewritten_sizes, len(region.full) - 1
+    sizes, last = problem.rewritten_sizes, len(region.full) - 1
     groups, count = column_positions(region, setting.lanes).total, derived[symbol_of(tiles)]
     rows = product(loop.extent for loop in region.nest.reduced)
     stored, stored_tiles = stored_shifted(region, setting, groups, sizes), symbol("stored_tiles", minimum=1)
@@ -199,7 +201,9 @@ def combine_rows(
     if rows == 1 or not states:
         return
     shared = []
-    parts = PARTS if isinstance(rows, int) and rows >= MANY_ROWS else 1
+    parts = 1
+    while isinstance(rows, int) and rows >= MANY_ROWS and parts * parts < rows:
+        parts *= 2
     for state in states:
         for accumulator in state:
             buffers = []

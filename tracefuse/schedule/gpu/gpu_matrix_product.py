@@ -14,6 +14,7 @@ from segments.lazy_dataclasses import dataclass
 from tracefuse.dtypes import DType
 from tracefuse.ir.extents import Extent, ceildiv, symbol
 from tracefuse.kernel.kernel_ir import Allocate, Barrier, Buffer, Store
+from tracefuse.ir.fusion import Shape
 from tracefuse.schedule.gpu.gpu_frame import bind_position
 from tracefuse.schedule.gpu.gpu_problem import GpuProblem
 from tracefuse.schedule.gpu.gpu_product import THREADS, BlockProduct, OperandTile, ProductTiles
@@ -43,6 +44,8 @@ SHORT_TERMS = 384
 LEAST_COLUMNS, MOST_COLUMNS = 16, 64
 MOST_SMALL = 1 << 22
 """The most multiplications of a product whose time is that of the latencies, for small tiles."""
+CHUNK = 8
+"""The halves of an access of 16 bytes."""
 PADDING = 8
 """Halves after each row of a tile, so that the rows of a matrix of 8 x 8 are in different banks."""
 
@@ -102,6 +105,18 @@ class _MatrixProduct(BlockProduct):
     @property
     def sums_of_thread(self) -> int:
         return self.tiles.columns // 2
+
+    def width_of(self, number: int, at: Shape, term: Extent) -> int:
+        """As for all products: those of an access of 16 bytes if every row of an input starts at a multiple of them."""
+        fusion, memory, sizes = self.problem.fusion, self.problem.memory, self.problem.sizes
+        if number not in memory.aligned or fusion.values[number].dtype is not self.element:
+            return 1
+        (last,) = {k for k, coordinate in enumerate(at) if coordinate == term} or {-1}
+        strides = memory.strides[number]
+        if last < 0 or strides[last] != 1:
+            return 1
+        others = (self.terms, *(stride for k, stride in enumerate(strides) if k != last))
+        return CHUNK if all(sizes.is_multiple(extent, CHUNK, "rows of whole accesses") for extent in others) else 1
 
     def _at(self) -> Thread:
         """Returns the indices of a thread in its block, its warp and a matrix."""

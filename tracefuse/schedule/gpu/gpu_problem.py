@@ -104,9 +104,6 @@ class GpuProblem(Problem):
         """The settings that all templates share."""
         prepared = self._prepared
         lanes = 1 if self.narrow else prepared.lanes
-        import os
-        if os.environ.get("COL"):
-            lanes = min(lanes, int(os.environ["COL"].split(",")[2]))
         return Setting(lanes, prepared.index_dtype, self.contract, self.chip, self.name)
 
     @cached_property

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import field
 
 from segments import Verdict, yes
-from segments.lazy_dataclasses import dataclass
+from segments.lazy_dataclasses import dataclass, replace
 from tracefuse.dtypes import DType, float32
 from tracefuse.ir.extents import Extent, ceildiv, minimum, product, substitute, symbol, symbol_of
 from tracefuse.ir.fusion import Shape
@@ -92,7 +92,8 @@ class OperandTile:
 
     number: the operand. at: its coordinates, by a row or column of the result and a term. first, extent: the first row
     or column of the tile and their number in the result. along_terms: successive terms are adjacent in memory. pitch:
-    the elements of shared memory from a term to the next, or from a row to the next if `by_rows`.
+    the elements of shared memory from a term to the next, or from a row to the next if `by_rows`. width: the adjacent
+    elements of an access.
     """
 
     number: int
@@ -105,6 +106,7 @@ class OperandTile:
     loaded: Buffer
     shared: Buffer
     by_rows: bool = False
+    width: int = 1
 
     def place(self, across: Extent, term: Extent) -> Extent:
         """Returns the place of an element in shared memory."""
@@ -144,6 +146,10 @@ class BlockProduct:
     @property
     def sums_of_thread(self) -> int:
         return THREAD_ROWS * THREAD_COLUMNS
+
+    def width_of(self, number: int, at: Shape, term: Extent) -> int:
+        """Returns the adjacent terms of an operand that a thread accesses at once. at: an element, by its `term`."""
+        return 1
 
     def lower(self) -> Lowered:
         fusion, memory, facts = self.problem.fusion, self.problem.memory, self.facts
@@ -199,12 +205,15 @@ class BlockProduct:
             across, term = symbol(name, extent=extent), symbol("term", extent=self.terms)
             along_terms = not are_adjacent(body, number, at(across, term), across)
             by_rows = self.rows_are_adjacent and name == "row"
+            width = self.width_of(number, at(across, term), term) if by_rows and along_terms else 1
             pitch = (self.tiles.terms if by_rows else length) + padding
             loaded = registers(body, f"{name}_elements", length * self.tiles.terms // THREADS, self.element)
             size = pitch * (length if by_rows else self.tiles.terms)
             shared = Buffer(body.fresh(f"{name}_tile"), self.element, "shared", size)
             body.append(Allocate(shared))
-            return OperandTile(number, at, length, first, extent, pitch, along_terms, loaded, shared, by_rows)
+            return OperandTile(
+                number, at, length, first, extent, pitch, along_terms, loaded, shared, by_rows, width
+            )  # fmt: skip
 
         row_padding, column_padding = self.paddings
         return (
@@ -239,7 +248,7 @@ class BlockProduct:
 
         Yields the step, the place across the tile and the term.
         """
-        body, terms = self.body, self.tiles.terms
+        body, terms = self.body, self.tiles.terms // side.width
         along = terms if side.along_terms else side.length
         steps = side.length * terms // THREADS
         with body.loop(step := symbol("step", extent=steps), steps, "unroll"):
@@ -248,7 +257,7 @@ class BlockProduct:
                 near, far = place % along, place // along
             else:
                 near, far = self.thread % along, self.thread // along + step * (THREADS // along)
-            yield (step, far, near) if side.along_terms else (step, near, far)
+            yield (step, far, near * side.width) if side.along_terms else (step, near, far)
 
     def _load(self, sides: tuple[OperandTile, ...], first: Extent) -> None:
         """Loads the terms from `first` on of both operands into registers; terms and places beyond the end are 0."""
@@ -257,11 +266,26 @@ class BlockProduct:
             with self._each(side) as (step, across, term):
                 position = bind_position(body, "position", first + term, self.terms + self.tiles.terms)
                 place = bind_position(body, "across", minimum(side.first + across, side.extent - 1), side.extent)
+                if side.width > 1:
+                    self._load_wide(side, step, place, position)
+                    continue
                 inside = bind_position(body, "term", minimum(position, self.terms - 1), self.terms)
                 (element,) = body.value(side.number, side.at(place, inside))
                 exists = body.index.compare("lt", position, self.terms)
                 element = call("select", exists, convert(element, self.dtype), zero)
                 body.append(Store(side.loaded, body.index.code(step), convert(element, self.element)))
+
+    def _load_wide(self, side: OperandTile, step: Extent, across: Extent, position: Extent) -> None:
+        """Loads `width` adjacent terms, all of which exist or none."""
+        body, code, width = self.body, self.body.index.code, side.width
+        inside = bind_position(body, "term", minimum(position, self.terms - width), self.terms)
+        source = replace(body.buffer_of(side.number), alignment=width * self.element.itemsize)
+        body.buffers[side.number] = source
+        offset = body.offset(side.number, side.at(across, inside))
+        body.append(Copy(side.loaded, code(step * width), source, code(offset), width))
+        with body.condition(body.index.compare("le", self.terms, position)):
+            for k in range(width):
+                body.append(Store(side.loaded, code(step * width + k), Constant(0.0, self.element)))
 
     def _share(self, sides: tuple[OperandTile, ...]) -> None:
         """Stores the loaded elements in shared memory, those of a term next to one another."""
@@ -269,7 +293,11 @@ class BlockProduct:
         for side in sides:
             with self._each(side) as (step, across, term):
                 place = body.index.code(side.place(across, term))
-                body.append(Store(side.shared, place, load(body, side.loaded, step)))
+                if side.width > 1:
+                    from_ = body.index.code(step * side.width)
+                    body.append(Copy(side.shared, place, side.loaded, from_, side.width))
+                else:
+                    body.append(Store(side.shared, place, load(body, side.loaded, step)))
         body.append(Barrier())
 
     def _add(self, left: OperandTile, right: OperandTile, terms: Extent) -> None:

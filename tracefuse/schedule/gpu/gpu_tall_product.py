@@ -116,7 +116,8 @@ class _TallProduct(BlockProduct):
         body, width = self.body, self.columns_of_thread
         row, column = self._first()
         for j in range(width):
-            at_column = bind_position(body, "column", first_column + column + j * SIDE, self.columns + self.tiles.columns)
+            last = self.columns + self.tiles.columns
+            at_column = bind_position(body, "column", first_column + column + j * SIDE, last)
             with when(body, [body.index.compare("lt", at_column, self.columns)]):
                 for k in range(THREAD_ROWS):
                     at_row = bind_position(body, "row", first_row + row + k, self.rows + self.tiles.rows)
