@@ -201,9 +201,6 @@ def combine_rows(
     if rows == 1 or not states:
         return
     shared = []
-    parts = 1
-    while isinstance(rows, int) and rows >= MANY_ROWS and parts * parts < rows:
-        parts *= 2
     for state in states:
         for accumulator in state:
             buffers = []
@@ -214,8 +211,8 @@ def combine_rows(
                 buffers.append(buffer)
             shared.append((accumulator, buffers))
     body.append(Barrier())
-    if parts > 1:
-        _combine_parts(body, shared, rows // parts, parts, across, thread, column)  # type: ignore[operator]
+    if isinstance(rows, int) and rows >= MANY_ROWS and rows % (parts := 1 << (rows.bit_length() // 2)) == 0:
+        _combine_parts(body, shared, rows // parts, parts, across, thread, column)
         rows = parts
     for accumulator, buffers in shared:
         combine_shared(body, accumulator, buffers, rows, lambda place: place * across + column)
@@ -225,11 +222,14 @@ def _combine_parts(
     body: Body, shared: Sequence[tuple[Accumulator, Sequence[Buffer]]], rows: int, parts: int, across: Extent,
     thread: Extent, column: Extent,
 ) -> None:  # fmt: skip
-    """Combines `rows` adjacent rows of threads in each of `parts` parts, and stores their states in its place."""
+    """Combines every `parts`-th row of threads, `rows` of them, and stores the states of the parts as the first rows.
+
+    The rows of different parts are adjacent, so threads of a warp meet in no bank of shared memory.
+    """
     down = bind_position(body, "down", thread // across, 2 * rows * parts)
-    first = bind_position(body, "first", down % parts * (rows * across) + column, rows * parts * across)
+    first = bind_position(body, "first", down % parts * across + column, parts * across)
     for accumulator, buffers in shared:
-        combine_shared(body, accumulator, buffers, rows, lambda place: first + place * across)
+        combine_shared(body, accumulator, buffers, rows, lambda place: first + place * (parts * across))
     body.append(Barrier())
     with when(body, [body.index.compare("lt", down, parts)]):
         for accumulator, buffers in shared:

@@ -59,6 +59,7 @@ MOST_STEPS = 16
 HOLDING = {
     16: ((16, 256), (8, 256), (8, 512)),
     8: ((32, 512), (16, 512), (16, 1024)),
+    4: ((32, 256), (32, 512), (32, 1024)),
 }
 """(across, threads) of the blocks that cache longer columns, by the bytes of an access; those of 16 bytes are halved.
 Read a second time from memory, a column takes half as long again. Blocks of few threads wait less at their barriers,
@@ -141,15 +142,9 @@ def choose_tile(region: Region, sizes: Sizes, setting: Setting) -> tuple[Tile, i
     ):  # fmt: skip
         return Tile(THREADS, 1), lanes
     tile = share_columns(groups, rows, sizes)
-    import os
-    if region.probe.cached and os.environ.get("COL") and not tile.bound:
-        across, threads, _, most_steps = map(int, os.environ["COL"].split(","))
-        t = Tile(across, threads // across, threads=threads)
-        longest = t.down * min(most_steps, max(1, MOST_WORDS // cached_words(region, lanes)))
-        return (_with_steps(t, rows, sizes) if sizes.at_most(rows, longest, "x") else t), lanes
     if not region.probe.cached:
         return tile, lanes
-    if sizes.at_most(rows, _most_held(tile, region, lanes), HELD):
+    if sizes.at_most(rows, tile.down * min(MOST_STEPS, _steps_held(region, lanes)), HELD):
         return _with_steps(tile, rows, sizes), lanes
     return (tile, lanes) if tile.bound else _choose_long(tile, region, sizes, setting)
 
@@ -157,9 +152,9 @@ def choose_tile(region: Region, sizes: Sizes, setting: Setting) -> tuple[Tile, i
 HELD = "a column fits in the registers of a block"
 
 
-def _most_held(tile: Tile, region: Region, lanes: int) -> int:
-    """Returns the most rows that the threads of a block cache."""
-    return tile.down * min(MOST_STEPS, max(1, MOST_WORDS // cached_words(region, lanes)))
+def _steps_held(region: Region, lanes: int) -> int:
+    """Returns the most steps whose elements a thread caches in registers."""
+    return max(1, MOST_WORDS // cached_words(region, lanes))
 
 
 def _choose_long(tile: Tile, region: Region, sizes: Sizes, setting: Setting) -> tuple[Tile, int]:
@@ -172,7 +167,7 @@ def _choose_long(tile: Tile, region: Region, sizes: Sizes, setting: Setting) -> 
     if itemsize >= MOST_OF_HALVES:
         for across, threads in HOLDING.get(access, ()):
             holding = Tile(across, threads // across, threads=threads)
-            if sizes.at_most(rows, _most_held(holding, region, narrower), HELD):
+            if sizes.at_most(rows, holding.down * _steps_held(region, narrower), HELD):
                 few = sizes.at_most(groups, least * across, "too few columns to fill the GPU")
                 return (tile, lanes) if few else (_with_steps(holding, rows, sizes), narrower)
     elif access >= WIDE_BYTES:

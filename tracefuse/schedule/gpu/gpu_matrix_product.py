@@ -13,8 +13,8 @@ from segments import Verdict, yes
 from segments.lazy_dataclasses import dataclass
 from tracefuse.dtypes import DType
 from tracefuse.ir.extents import Extent, ceildiv, symbol
-from tracefuse.kernel.kernel_ir import Allocate, Barrier, Buffer, Store
 from tracefuse.ir.fusion import Shape
+from tracefuse.kernel.kernel_ir import Allocate, Barrier, Buffer, Store
 from tracefuse.schedule.gpu.gpu_frame import bind_position
 from tracefuse.schedule.gpu.gpu_problem import GpuProblem
 from tracefuse.schedule.gpu.gpu_product import THREADS, BlockProduct, OperandTile, ProductTiles
@@ -41,7 +41,8 @@ FEW_TERMS, MANY_TERMS = 32, 64
 """The terms that a block loads at once: few if there are no more, or up to SHORT_TERMS in an odd number of such parts,
 as half of the last of the other parts would be empty. (H200)"""
 SHORT_TERMS = 384
-LEAST_COLUMNS, MOST_COLUMNS = 16, 64
+WIDTHS = (16, 32, 48, 64)
+"""The columns of a tile."""
 MOST_SMALL = 1 << 22
 """The most multiplications of a product whose time is that of the latencies, for small tiles."""
 CHUNK = 8
@@ -67,9 +68,9 @@ def _accepts(problem: GpuProblem) -> Verdict:
     work = multiplications(fusion, problem.facts)
     if sizes.at_most(work, MOST_SMALL, "a product that small tiles compute"):
         return MatrixProductRefusal.SMALL()
-    if not sizes.at_most(columns, MOST_COLUMNS, "a tile has all columns"):
+    if not sizes.at_most(columns, WIDTHS[-1], "a tile has all columns"):
         return MatrixProductRefusal.WIDE()
-    wide = max(LEAST_COLUMNS, sizes.bucket(columns, MOST_COLUMNS, "the columns of a tile"))
+    wide = next((w for w in WIDTHS[:-1] if sizes.at_most(columns, w, "the columns of a tile")), WIDTHS[-1])
     single = sizes.at_most(terms, FEW_TERMS, "a block loads all terms at once")
     count = FEW_TERMS if single or _fills_short_parts(sizes, terms) else MANY_TERMS
     single = single or sizes.at_most(terms, count, "a block loads all terms at once")
@@ -106,16 +107,17 @@ class _MatrixProduct(BlockProduct):
     def sums_of_thread(self) -> int:
         return self.tiles.columns // 2
 
-    def width_of(self, number: int, at: Shape, term: Extent) -> int:
+    def width_of(self, number: int, at: Shape, index: Extent, length: int) -> int:
         """As for all products: those of an access of 16 bytes if every row of an input starts at a multiple of them."""
-        fusion, memory, sizes = self.problem.fusion, self.problem.memory, self.problem.sizes
-        if number not in memory.aligned or fusion.values[number].dtype is not self.element:
+        memory, sizes = self.problem.memory, self.problem.sizes
+        if number not in memory.aligned or not self._is_plain(number) or length * self.tiles.terms % (CHUNK * THREADS):
             return 1
-        (last,) = {k for k, coordinate in enumerate(at) if coordinate == term} or {-1}
+        last = at.index(index) if index in at else -1
         strides = memory.strides[number]
         if last < 0 or strides[last] != 1:
             return 1
-        others = (self.terms, *(stride for k, stride in enumerate(strides) if k != last))
+        row = self.problem.fusion.shape_of(number)[last]
+        others = (row, *(stride for k, stride in enumerate(strides) if k != last))
         return CHUNK if all(sizes.is_multiple(extent, CHUNK, "rows of whole accesses") for extent in others) else 1
 
     def _at(self) -> Thread:

@@ -20,7 +20,7 @@ from tracefuse.dtypes import DType, float32
 from tracefuse.ir.extents import Extent, ceildiv, minimum, product, substitute, symbol, symbol_of
 from tracefuse.ir.fusion import Shape
 from tracefuse.ir.row_major import delinearize
-from tracefuse.kernel.kernel_ir import Allocate, Barrier, Buffer, Constant, Copy, Expression, Store, call
+from tracefuse.kernel.kernel_ir import Allocate, Barrier, Buffer, Constant, Copy, Expression, Load, Store, call
 from tracefuse.kernel.scalar_code import convert
 from tracefuse.schedule.adjacent_elements import are_adjacent
 from tracefuse.schedule.body import Body
@@ -147,8 +147,11 @@ class BlockProduct:
     def sums_of_thread(self) -> int:
         return THREAD_ROWS * THREAD_COLUMNS
 
-    def width_of(self, number: int, at: Shape, term: Extent) -> int:
-        """Returns the adjacent terms of an operand that a thread accesses at once. at: an element, by its `term`."""
+    def width_of(self, number: int, at: Shape, index: Extent, length: int) -> int:
+        """Returns the elements of an operand, adjacent along `index`, that a thread accesses at once.
+
+        at: the coordinates of an element. length: of the tile.
+        """
         return 1
 
     def lower(self) -> Lowered:
@@ -205,7 +208,8 @@ class BlockProduct:
             across, term = symbol(name, extent=extent), symbol("term", extent=self.terms)
             along_terms = not are_adjacent(body, number, at(across, term), across)
             by_rows = self.rows_are_adjacent and name == "row"
-            width = self.width_of(number, at(across, term), term) if by_rows and along_terms else 1
+            joined = along_terms == by_rows  # adjacent in memory and in shared memory
+            width = self.width_of(number, at(across, term), term if along_terms else across, length) if joined else 1
             pitch = (self.tiles.terms if by_rows else length) + padding
             loaded = registers(body, f"{name}_elements", length * self.tiles.terms // THREADS, self.element)
             size = pitch * (length if by_rows else self.tiles.terms)
@@ -223,23 +227,23 @@ class BlockProduct:
 
     # --- the sums -----------------------------------------------------------------------------------------------------
 
-    def _run(self, *sides: OperandTile) -> None:
+    def _run(self, left: OperandTile, right: OperandTile) -> None:
         """Sums the terms: while those of a block of terms are added, those of the next are on their way."""
-        body, count = self.body, self.tiles.terms
+        body, count, sides = self.body, self.tiles.terms, (left, right)
         self.sums = registers(body, "sums", self.sums_of_thread, self.dtype)
         for place in range(self.sums_of_thread):
             body.append(Store(self.sums, body.index.code(place), Constant(0.0, self.dtype)))
         self._load(sides, 0)
         if self.tiles.single:
             self._share(sides)
-            self._add(*sides, self.terms)
+            self._add(left, right, self.terms)
             return
         first = symbol("first_term", extent=self.terms)
         with body.loop(first, self.terms, step=count):
             self._share(sides)
             with body.condition(body.index.compare("lt", first + count, self.terms)):
                 self._load(sides, first + count)
-            self._add(*sides, self.terms - first)
+            self._add(left, right, self.terms - first)
             body.append(Barrier())
 
     @contextlib.contextmanager
@@ -248,16 +252,16 @@ class BlockProduct:
 
         Yields the step, the place across the tile and the term.
         """
-        body, terms = self.body, self.tiles.terms // side.width
-        along = terms if side.along_terms else side.length
-        steps = side.length * terms // THREADS
+        body, width = self.body, side.width
+        along = (self.tiles.terms if side.along_terms else side.length) // width
+        steps = side.length * self.tiles.terms // width // THREADS
         with body.loop(step := symbol("step", extent=steps), steps, "unroll"):
             if THREADS % along:
                 place = self.thread + step * THREADS
                 near, far = place % along, place // along
             else:
                 near, far = self.thread % along, self.thread // along + step * (THREADS // along)
-            yield (step, far, near * side.width) if side.along_terms else (step, near, far)
+            yield (step, far, near * width) if side.along_terms else (step, near * width, far)
 
     def _load(self, sides: tuple[OperandTile, ...], first: Extent) -> None:
         """Loads the terms from `first` on of both operands into registers; terms and places beyond the end are 0."""
@@ -265,24 +269,33 @@ class BlockProduct:
         for side in sides:
             with self._each(side) as (step, across, term):
                 position = bind_position(body, "position", first + term, self.terms + self.tiles.terms)
-                place = bind_position(body, "across", minimum(side.first + across, side.extent - 1), side.extent)
-                if side.width > 1:
-                    self._load_wide(side, step, place, position)
-                    continue
-                inside = bind_position(body, "term", minimum(position, self.terms - 1), self.terms)
-                (element,) = body.value(side.number, side.at(place, inside))
+                wide, high = (1, side.width) if side.along_terms else (side.width, 1)
+                place = bind_position(body, "across", minimum(side.first + across, side.extent - wide), side.extent)
+                inside = bind_position(body, "term", minimum(position, self.terms - high), self.terms)
                 exists = body.index.compare("lt", position, self.terms)
+                if self._is_plain(side.number):
+                    self._load_plain(side, step, side.at(place, inside), position)
+                    continue
+                (element,) = body.value(side.number, side.at(place, inside))
                 element = call("select", exists, convert(element, self.dtype), zero)
                 body.append(Store(side.loaded, body.index.code(step), convert(element, self.element)))
 
-    def _load_wide(self, side: OperandTile, step: Extent, across: Extent, position: Extent) -> None:
-        """Loads `width` adjacent terms, all of which exist or none."""
+    def _is_plain(self, number: int) -> bool:
+        """Returns whether an operand is an input of the type of the factors."""
+        fusion = self.problem.fusion
+        return number in fusion.inputs and fusion.values[number].dtype is self.element and self.element.is_half
+
+    def _load_plain(self, side: OperandTile, step: Extent, at: Shape, position: Extent) -> None:
+        """Loads `width` adjacent elements without a conversion; all of them exist or none."""
         body, code, width = self.body, self.body.index.code, side.width
-        inside = bind_position(body, "term", minimum(position, self.terms - width), self.terms)
-        source = replace(body.buffer_of(side.number), alignment=width * self.element.itemsize)
-        body.buffers[side.number] = source
-        offset = body.offset(side.number, side.at(across, inside))
-        body.append(Copy(side.loaded, code(step * width), source, code(offset), width))
+        source = body.buffer_of(side.number)
+        if width > 1:
+            source = body.buffers[side.number] = replace(source, alignment=width * self.element.itemsize)
+        offset = code(body.offset(side.number, at))
+        if width > 1:
+            body.append(Copy(side.loaded, code(step * width), source, offset, width))
+        else:
+            body.append(Store(side.loaded, code(step), Load(source, offset)))
         with body.condition(body.index.compare("le", self.terms, position)):
             for k in range(width):
                 body.append(Store(side.loaded, code(step * width + k), Constant(0.0, self.element)))

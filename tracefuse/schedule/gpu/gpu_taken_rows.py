@@ -12,7 +12,15 @@ from __future__ import annotations
 from segments import Verdict, yes
 from tracefuse.ir.extents import Extent, Symbol, ceildiv, minimum, product, symbol, symbol_of, symbols
 from tracefuse.kernel.kernel_ir import Allocate, Buffer
-from tracefuse.schedule.gpu.gpu_frame import Setting, bind_loops, bind_position, new_body, open_block, open_threads, when
+from tracefuse.schedule.gpu.gpu_frame import (
+    Setting,
+    bind_loops,
+    bind_position,
+    new_body,
+    open_block,
+    open_threads,
+    when,
+)
 from tracefuse.schedule.gpu.gpu_problem import GpuProblem
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
 from tracefuse.schedule.nest import coefficient
@@ -57,7 +65,7 @@ def _accepts(problem: GpuProblem) -> Verdict:
 
 
 def _takes_rows(region: Region) -> bool:
-    """Returns whether data choose rows of an input that is read along the innermost loop, and nothing inside of rows."""
+    """Returns whether data choose the rows of an input, but no elements of a row."""
     if len(region.nest.loops) < 2:
         return False
     inner, taken = region.nest.loops[-1].symbol, False
@@ -128,5 +136,3 @@ def _launch(region: Region, setting: Setting, steps: int) -> tuple[LaunchSpec, d
         thread=variable,
     )  # fmt: skip
     return launch, derived
-
-
