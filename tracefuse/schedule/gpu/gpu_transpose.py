@@ -88,7 +88,7 @@ def lanes_along(transposed: Transposed, lanes: int) -> int:
 
 def _accepts(problem: GpuProblem) -> Verdict:
     region, sizes, lanes = problem.region, problem.rewritten_sizes, problem.setting.lanes
-    line = LINE_BYTES // min(region.fusion.values[n].dtype.itemsize for n in region.fusion.outputs)
+    line = LINE_BYTES // min((region.fusion.values[n].dtype.itemsize for n in region.full[0]), default=1)
     verdict = judge_tiles(region, sizes, joined=JOINED if lanes == 1 else max(LEAST_EXTENT, line))
     if lanes == 1 or not isinstance(verdict.facts, Transposed) or lanes_along(verdict.facts, lanes) > 1:
         return verdict
