@@ -41,8 +41,8 @@ FEW_TERMS, MANY_TERMS = 32, 64
 """The terms that a block loads at once: few if there are no more, or up to SHORT_TERMS in an odd number of such parts,
 as half of the last of the other parts would be empty. (H200)"""
 SHORT_TERMS = 384
-WIDTHS = (16, 32, 48, 64)
-"""The columns of a tile."""
+WIDTHS, UNALIGNED_WIDTHS = (16, 32, 48, 64), (16, 32, 64)
+"""The columns of a tile. Threads that load single elements of 64 rows for 48 columns take too many registers. (H200)"""
 MOST_SMALL = 1 << 22
 """The most multiplications of a product whose time is that of the latencies, for small tiles."""
 CHUNK = 8
@@ -70,7 +70,9 @@ def _accepts(problem: GpuProblem) -> Verdict:
         return MatrixProductRefusal.SMALL()
     if not sizes.at_most(columns, WIDTHS[-1], "a tile has all columns"):
         return MatrixProductRefusal.WIDE()
-    wide = next((w for w in WIDTHS[:-1] if sizes.at_most(columns, w, "the columns of a tile")), WIDTHS[-1])
+    aligned = sizes.is_multiple(terms, CHUNK, "rows of whole accesses")
+    widths = WIDTHS if aligned else UNALIGNED_WIDTHS
+    wide = next((w for w in widths[:-1] if sizes.at_most(columns, w, "the columns of a tile")), widths[-1])
     single = sizes.at_most(terms, FEW_TERMS, "a block loads all terms at once")
     count = FEW_TERMS if single or _fills_short_parts(sizes, terms) else MANY_TERMS
     single = single or sizes.at_most(terms, count, "a block loads all terms at once")
@@ -109,14 +111,16 @@ class _MatrixProduct(BlockProduct):
 
     def width_of(self, number: int, at: Shape, index: Extent, length: int) -> int:
         """As for all products: those of an access of 16 bytes if every row of an input starts at a multiple of them."""
-        memory, sizes = self.problem.memory, self.problem.sizes
-        if number not in memory.aligned or not self._is_plain(number) or length * self.tiles.terms % (CHUNK * THREADS):
+        fusion, memory, sizes = self.problem.fusion, self.problem.memory, self.problem.sizes
+        if number not in memory.aligned or fusion.values[number].dtype is not self.element:
+            return 1
+        if length * self.tiles.terms % (CHUNK * THREADS):
             return 1
         last = at.index(index) if index in at else -1
         strides = memory.strides[number]
         if last < 0 or strides[last] != 1:
             return 1
-        row = self.problem.fusion.shape_of(number)[last]
+        row = fusion.shape_of(number)[last]
         others = (row, *(stride for k, stride in enumerate(strides) if k != last))
         return CHUNK if all(sizes.is_multiple(extent, CHUNK, "rows of whole accesses") for extent in others) else 1
 

@@ -20,7 +20,7 @@ from tracefuse.dtypes import DType, float32
 from tracefuse.ir.extents import Extent, ceildiv, minimum, product, substitute, symbol, symbol_of
 from tracefuse.ir.fusion import Shape
 from tracefuse.ir.row_major import delinearize
-from tracefuse.kernel.kernel_ir import Allocate, Barrier, Buffer, Constant, Copy, Expression, Load, Store, call
+from tracefuse.kernel.kernel_ir import Allocate, Barrier, Buffer, Constant, Copy, Expression, Store, call
 from tracefuse.kernel.scalar_code import convert
 from tracefuse.schedule.adjacent_elements import are_adjacent
 from tracefuse.schedule.body import Body
@@ -273,29 +273,19 @@ class BlockProduct:
                 place = bind_position(body, "across", minimum(side.first + across, side.extent - wide), side.extent)
                 inside = bind_position(body, "term", minimum(position, self.terms - high), self.terms)
                 exists = body.index.compare("lt", position, self.terms)
-                if self._is_plain(side.number):
-                    self._load_plain(side, step, side.at(place, inside), position)
+                if side.width > 1:
+                    self._load_wide(side, step, side.at(place, inside), position)
                     continue
                 (element,) = body.value(side.number, side.at(place, inside))
                 element = call("select", exists, convert(element, self.dtype), zero)
                 body.append(Store(side.loaded, body.index.code(step), convert(element, self.element)))
 
-    def _is_plain(self, number: int) -> bool:
-        """Returns whether an operand is an input of the type of the factors."""
-        fusion = self.problem.fusion
-        return number in fusion.inputs and fusion.values[number].dtype is self.element and self.element.is_half
-
-    def _load_plain(self, side: OperandTile, step: Extent, at: Shape, position: Extent) -> None:
-        """Loads `width` adjacent elements without a conversion; all of them exist or none."""
+    def _load_wide(self, side: OperandTile, step: Extent, at: Shape, position: Extent) -> None:
+        """Loads `width` adjacent elements, all of which exist or none."""
         body, code, width = self.body, self.body.index.code, side.width
-        source = body.buffer_of(side.number)
-        if width > 1:
-            source = body.buffers[side.number] = replace(source, alignment=width * self.element.itemsize)
-        offset = code(body.offset(side.number, at))
-        if width > 1:
-            body.append(Copy(side.loaded, code(step * width), source, offset, width))
-        else:
-            body.append(Store(side.loaded, code(step), Load(source, offset)))
+        source = replace(body.buffer_of(side.number), alignment=width * self.element.itemsize)
+        body.buffers[side.number] = source
+        body.append(Copy(side.loaded, code(step * width), source, code(body.offset(side.number, at)), width))
         with body.condition(body.index.compare("le", self.terms, position)):
             for k in range(width):
                 body.append(Store(side.loaded, code(step * width + k), Constant(0.0, self.element)))
