@@ -22,7 +22,7 @@ from tracefuse.ir.region_kind import FusedRegion, region_of
 from tracefuse.ops.roles import CAST
 from tracefuse.partition.stream_marks import on_streams
 from tracefuse.passes.attention_regions import ordered_by_reads
-from tracefuse.passes.product_epilogues import readers_of
+from tracefuse.passes.product_epilogues import epilogues_of, readers_of
 from tracefuse.passes.rewriter import needed_for, with_nodes
 from tracefuse.schedule.product_facts import ProductFacts, multiplications, product_of
 from tracefuse.schedule.sizes import Sizes
@@ -35,6 +35,9 @@ ALIGNED_HALVES = 8
 """The halves of an access of 16 bytes."""
 LEAST_TERMS, LEAST_COLUMNS, LEAST_ROWS = 16, 9, 128
 """Of a narrow product, whose tiles would be nearly empty with fewer."""
+
+EPILOGUE_TERMS = 32
+"""Of a product of few terms whose work a library computes in its call. (H200)"""
 
 MOST_NODES = 24
 MOST_OUTPUTS = 3
@@ -121,9 +124,14 @@ def _is_fused(
     if not any(_follows(fusion, facts, node) for node in readers.get(facts.result, ())):
         return False
     reason = "the result of a product of few terms is most of what it moves"
+    matches = epilogues_of(fusion, facts.node, readers)
+    if matches and not any(_follows(fusion, facts, node) for node in readers.get(matches[-1].result, ())):
+        most_terms = min(bounds.fused_terms, EPILOGUE_TERMS)
+    else:
+        most_terms = bounds.fused_terms
     if sizes.at_most(multiplications(fusion, facts), most, reason):
         return False
-    if not sizes.at_most(terms, bounds.fused_terms, reason):
+    if not sizes.at_most(terms, most_terms, reason):
         return False
     few = ((terms, LEAST_TERMS), (columns, LEAST_COLUMNS), (product(rows), LEAST_ROWS))
     if any(sizes.at_most(extent, least - 1, reason) for extent, least in few):
