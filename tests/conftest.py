@@ -11,7 +11,7 @@ import tempfile
 import pytest
 from hypothesis import settings
 
-from tests.session import optimized_tests, two_processes
+from tests.session import jax_settings, optimized_tests, two_processes
 from tests.session.samples import is_interpreted, times
 from tests.ways import BACKENDS, why_not
 from tracefuse.kernel.cache import disk_cache
@@ -26,8 +26,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 _OWNED = two_processes.ENVIRONMENT not in os.environ
 _FOLDER = tempfile.mkdtemp(prefix="tracefuse-tests-") if _OWNED else os.path.dirname(os.environ["TRACEFUSE_CACHE_DIR"])
 os.environ["TRACEFUSE_CACHE_DIR"] = os.path.join(_FOLDER, "kernels")
-# XLA compiles what results are compared with in half the time.
-os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+jax_settings.set_environment()
 if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
     # Each of the processes that tests start would compile all that it imports, which takes longer than most run, and
     # the second process of the session would rewrite the assertions of all tests again.

@@ -224,3 +224,30 @@ def test_positions_in_a_vector_loop_may_count_its_variable_and_its_start_any_num
             expected[row, [j - 4, j + 16]] = data[:2]
             expected[row, 75 - j] = data[j]
     np.testing.assert_array_equal(written, expected)
+
+
+@pytest.mark.parametrize(("step", "is_vector"), [(1, True), (2, False)])
+def test_loops_that_fill_registers_are_instructions_on_vectors(step: int, is_vector: bool) -> None:
+    x, out, tile = Buffer("x", F32), Buffer("out", F32, written=True), Buffer("tile", F32, "local", 16 * step)
+    place, factor, difference = (
+        J if is_vector else mul(J, number(step)),
+        Variable("factor", F32),
+        Variable("difference", F32),
+    )
+    first = (
+        Let(difference, call("sub", Load(x, add(at(I, J), number(2))), real(0.5))),
+        Store(tile, place, add(mul(difference, factor), Load(x, I))),
+    )
+    body = (
+        Allocate(tile), Let(factor, Load(x, add(I, number(1)))),
+        loop(J, number(16), *first, kind="vector"),
+        loop(J, number(16), Store(out, at(I, J), Load(tile, place)), kind="vector"),
+    )  # fmt: skip
+    kernel = by_row("registers", (x, out), *body, contract=False)
+    assert ("load <16 x float>" in emit_llvm(kernel)) == is_vector
+    data, written = random(100), np.zeros((4, 20), np.float32)
+    compile_cpu(kernel)(data, written.reshape(-1), 4, 20)
+    expected = np.zeros_like(written)
+    for row in range(4):
+        expected[row, :16] = (data[row * 20 + 2 :][:16] - np.float32(0.5)) * data[row + 1] + data[row]
+    np.testing.assert_array_equal(written, expected)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.kernel.cpu_kernels import cast_kernel, index, pointwise, primitives_kernel, run_pointwise
-from tracefuse import dtypes
+from tracefuse import dtypes, fuse
 from tracefuse.dtypes import DType
 from tracefuse.errors import InternalError
 from tracefuse.kernel import kernel_ir as ir
@@ -190,6 +190,15 @@ def test_float16_conversions_without_hardware_give_the_same_bits(monkeypatch: py
     narrow = run_pointwise(cast_kernel(dtypes.float32, dtypes.float16), values)[0]
     with np.errstate(all="ignore"):
         assert _same(narrow, values.astype(np.float16)).all()
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_large_uint64_become_float32_also_where_their_high_bits_are_known(count: int) -> None:
+    flags = np.arange(count) % 2 == 1
+    inverted = fuse(lambda x: np.invert(x.astype(np.uint64)).astype(np.float32), dynamic=False)
+    assert inverted(flags).tolist() == [np.float32(2.0**64)] * count
+    edges = np.array([2**63 + k * 2**39 + d for k in range(count) for d in (-1, 0, 1)], np.uint64)
+    assert np.array_equal(fuse(lambda x: x.astype(np.float32))(edges), edges.astype(np.float32))
 
 
 def test_bitcast_keeps_the_bits_of_every_width() -> None:

@@ -79,6 +79,13 @@ def written_twice(fd: FusionDefinition, x: Any) -> Any:
     return x
 
 
+def written_row_by_row(fd: FusionDefinition, x: Any) -> Any:
+    rows = fd.ops.full([12, 6], 0.0, DataType.Float)
+    for k in range(12):
+        rows = fd.ops.slice_scatter(rows, fd.ops.full([1, 6], float(k), DataType.Float), [k, 0], [k + 1, 6], [1, 1])
+    return rows, fd.ops.neg(x)
+
+
 def softmax(fd: FusionDefinition, x: Any) -> Any:
     e = fd.ops.exp(x - fd.ops.max(x, [1], keepdim=True))
     return e / fd.ops.sum(e, [1], keepdim=True)
@@ -120,6 +127,7 @@ EXAMPLES: dict[str, Example] = {
     "merge_common": (definition(lambda fd, x: fd.ops.sin(x) + fd.ops.sin(x)), X, {}),
     "read_transposed": (definition(lambda fd, x: fd.ops.matmul(x, fd.ops.permute(x, [1, 0]))), X, {}),
     "skip_overwritten": (definition(written_twice), X.copy(), {}),
+    "join_slices": (definition(written_row_by_row), X, {}),
     "update_slices": (definition(updated_in_a_slice), X.copy(), {}),
     "drop_dead": (definition(computed_in_vain), X, {}),
     "coalesce_exchanges": (sums_over_ranks(), X, {}),

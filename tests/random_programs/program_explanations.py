@@ -63,6 +63,10 @@ class Noisy(np.ndarray):
         if outputs is not None and method == "__call__" and is_rounded(ufunc, outputs):
             return self.truncated(ufunc, plain, keywords)
         result = getattr(ufunc, method)(*plain, **keywords)
+        if method == "at" and not is_exact(ufunc, plain):
+            result = shaken(plain[0])
+            plain[0][...] = infinite(result) if ufunc.__name__ in OF_LIBRARIES else result
+            return None
         is_sum = method in ("reduce", "accumulate") and ufunc.__name__ in SUMS
         if not is_exact(ufunc, plain) or is_sum:
             largest = sizes_of(plain) if is_sum or ufunc.__name__ in SUMS_OF_PRODUCTS else 0.0
@@ -257,6 +261,9 @@ def explained(program: RandomProgram, why: Difference, settings: dict[str, Any])
         of_unused = why.kind == "no error"
         return Difference("errors of unused values" if of_unused else "the first of several errors", 0, "")
     depends_on_values = "division by zero" in why.text or "LinAlgError" in why.text
+    is_of_size = why.kind == "error" and why.text.startswith(("ShapeError", "OutOfRangeError"))  # that data decide
+    if is_of_size and casts_outside(program, settings):
+        return Difference("undefined in NumPy", 0, "")
     if not why.kind.endswith("differs") and not depends_on_values:
         return None
     if casts_outside(program, settings) or ("where" in program.text and differs_with(program, filled)):

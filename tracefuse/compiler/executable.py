@@ -37,7 +37,7 @@ from tracefuse.kernel.cache.disk_cache import DiskCache
 from tracefuse.logs import say
 from tracefuse.partition.deferred_segmentation import DeferredSegmentation, merge_of
 from tracefuse.partition.segmentation import Segmentation, segment_fusion
-from tracefuse.partition.segments_for_sizes import SizedChoices, for_sizes
+from tracefuse.partition.segments_for_sizes import SegmentationForSizes, SizedChoices, for_sizes
 from tracefuse.partition.slicing import Sliced
 from tracefuse.passes.pipeline import FUSION_PASSES, PassChange, collect_changes, run_passes
 from tracefuse.runtime.automatic_graphs import repeatable_call
@@ -72,30 +72,32 @@ MOST_PLANS_OF_CLASSES = 8
 def compile_fusion(
     fusion: Fusion, *, target: str = "cpu", merge: segments.Predicate | None = None,
     options: Options | None = None, device: int = 0, facts: Sequence[Guard] = (), disk: DiskCache | None = None,
-    name: str = "fusion", sizes: Mapping[int, int] | None = None,
+    name: str = "fusion", sizes: Mapping[int, int] | None = None, orders_results: bool = False,
 ) -> Executable:  # fmt: skip
     """Rewrites and partitions `fusion`. Its kernels are compiled at the first call, for the sizes of that call.
 
     target: "cpu" (NumPy arrays) or "cuda" (CuPy arrays on GPU `device`; without a GPU it only generates the source of
     the kernels). merge, sizes: see `segment_fusion`. facts: guards assumed by the recording; a plan runs only if they
     hold. options: by default those in force. disk: the cache of compiled kernels; by default as the options say. name:
-    used in logs and dumps.
+    of logs and dumps. orders_results: as for `Executable`.
     """
     options = config.resolve() if options is None else options
     with collect_changes() as changes:
         rewritten = run_passes(FUSION_PASSES, fusion, options)
         deferred = DeferredSegmentation(rewritten, merge_of(options, merge), options, sizes)
         segmentation = deferred.segmentation if deferred.merge or not depends_on_sizes(rewritten) else deferred
-    return Executable(
-        segmentation, target_for(target, device), options=options, facts=facts, disk=disk, name=name, changes=changes
-    )
+    placed = target_for(target, device)
+    executable = Executable(segmentation, placed, options=options, facts=facts, disk=disk, name=name, changes=changes)
+    executable.orders_results = orders_results and placed.templates.orders_results
+    return executable
 
 
 class Executable:
     """A segmented fusion that can be called with arrays.
 
     compiles: the number of plans built. changes: the changes of the passes that ran so far, for the option `dump`.
-    tilings: chooses the tilings of its segments; by default the cost model.
+    tilings: chooses those of its segments; by default the cost model. orders_results: whether results of elementwise
+    functions have the operands' order in memory; if not, all are C-contiguous.
     """
 
     def __init__(
@@ -110,7 +112,7 @@ class Executable:
         self.disk = disk_cache.for_options(self.options) if disk is None else disk
         self.target = cpu_target() if target is None else target
         # A step of a loop has other products that become sums, and sizes that differ from call to call.
-        self.is_step = False
+        self.is_step = self.orders_results = False
         self.fusion = fusion = segmentation.original
         self.changes = tuple(changes)
         self.compiles = 0
@@ -304,7 +306,7 @@ class Executable:
         arguments = [value.copy() if number in updated else value for number, value in numbered]
         facts = read_facts(self.fusion, self.target.device, arguments, described=not runs)
         buffers = self._output_buffers(facts)
-        segmentation, _ = self._for_sizes(self.concretizations.at(facts.values)[0], facts)
+        segmentation, _ = self._for_sizes(self.concretizations.at(facts.values)[0], facts, NO_BUFFER_USE)
         strides = {**facts.strides, **(buffers.strides or {})}
 
         def build(tilings: TilingChooser, watch: Watch | None) -> Plan:
@@ -320,11 +322,12 @@ class Executable:
             tuner.measure(missing, lambda plan: deque(self._run_steps(plan, facts, buffers), 0))
         return tuner.chooser(), runs or not missing
 
-    def _for_sizes(self, segmentation: Segmentation, facts: CallFacts) -> tuple[Segmentation, tuple[Guard, ...]]:
-        layouts, options = facts.layouts, self.options
-        refusals = epilogue_refusals(self.target, segmentation.fusion, layouts, facts.values, options)
-        choices = SizedChoices.of_target(self.target.templates, self.is_step, refusals)
-        return for_sizes(segmentation, facts.values, options, choices, layouts=layouts, aligned=facts.aligned)
+    def _for_sizes(self, original: Segmentation, facts: CallFacts, use: OutputBufferUse) -> SegmentationForSizes:
+        layouts, values, options = facts.layouts, facts.values, self.options
+        refused = epilogue_refusals(self.target, original.fusion, layouts, values, options)
+        choices = SizedChoices.of_target(self.target.templates, self.is_step, refused)
+        strides = facts.strides if self.orders_results and use == NO_BUFFER_USE else None
+        return for_sizes(original, values, options, choices, layouts=layouts, aligned=facts.aligned, strides=strides)
 
     def _build(
         self, facts: CallFacts, buffers: OutputBuffers, cause: str, use: OutputBufferUse, donated: tuple[Donated, ...],
@@ -344,7 +347,7 @@ class Executable:
         dump = Dump(self.options, self.name, changes)
         dump.before(self.fusion, facts.arguments, concrete)
         with dump.passes():
-            segmentation, guards = self._for_sizes(segmentation, facts)
+            segmentation, guards = self._for_sizes(segmentation, facts, use)
             watch = watching(self.options, self.target, self._run_alone)
             # The bounds that check mode compares with hold for IEEE arithmetic.
             options = self.options.replaced(fast_math=False) if self.options.check else self.options
@@ -363,9 +366,8 @@ class Executable:
             why = explain_new_plan([ready.plan for ready in self.plans.plans(use)], facts, buffers)
             say_plan(self.options, self.name, plan, why, segmented - start, time.perf_counter() - start)
         is_silent = not use.donated or self._is_silent(plan, len(use.donated))
-        return CallablePlan(
-            plan, call, text, compile_guards(plan.guards), facts.values, is_silent, plan.donated_results
-        )
+        holds = compile_guards(plan.guards)
+        return CallablePlan(plan, call, text, holds, facts.values, is_silent, plan.donated_results)
 
     def _is_silent(self, plan: Plan, donated: int) -> bool:
         """Whether a call needs neither a warning about donated arrays nor a fill of those that hold no result."""
@@ -374,17 +376,15 @@ class Executable:
 
     def _run_alone(self, fusion: Fusion, arguments: Sequence[Any]) -> Sequence[Any]:
         """Compiles and runs another fusion with the same options, without checks."""
-        plain = self.options.replaced(check=False, debug=0, dump="")
-        return Executable(segment_fusion(fusion, options=plain), self.target, options=plain, disk=self.disk)(arguments)
+        return self._part(fusion, self.options.replaced(check=False, debug=0, dump=""))(arguments)
+
+    def _part(self, fusion: Fusion, options: Options) -> Executable:
+        return Executable(segment_fusion(fusion, options=options), self.target, options=options, disk=self.disk)
 
     def _slices_of(self, sliced: Sliced) -> Computation:
-        """The executable that computes one slice of a stream-parallel segment."""
-
-        def make() -> Executable:
-            quiet = self.options.replaced(debug=0, dump="")  # slices are checked, but not logged
-            return Executable(segment_fusion(sliced.fusion, options=quiet), self.target, options=quiet, disk=self.disk)
-
-        return self.plans.computes_slice(sliced, make)
+        """The executable that computes one slice of a stream-parallel segment, checked but not logged."""
+        quiet = self.options.replaced(debug=0, dump="")
+        return self.plans.computes_slice(sliced, lambda: self._part(sliced.fusion, quiet))
 
     def _computation_of(self, part: SubFusion) -> Executable:
         """The executable of a sub-fusion of a control-flow op."""

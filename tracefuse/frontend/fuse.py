@@ -189,6 +189,7 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
         answered = self._follow_tree(call, options)
         if answered is not None:
             result = finish(*answered, call, out)
+            self._cache.count_call((options, (call.key,)), answered[1])
             if out is None and not call.asks_conditions and not self._signature.donated:
                 self._add_tree_path(signature, answered[0], call, options)
             return result
@@ -218,8 +219,8 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
 
     def _tree(self, call: CallArguments, options: Options) -> QuestionTree:
         """An empty tree for calls like this one."""
-        device = call.device  # the tree outlives the call, and must not keep its arguments
-        compiler = StageCompiler(lambda fusion: self._compile(fusion, options, device), options.target, device)
+        place = call.kind, call.device  # the tree outlives the call, and must not keep its arguments
+        compiler = StageCompiler(lambda fusion: self._compile(fusion, options, place), options.target, call.device)
         refusal = "and graph=True records one size" if options.graph == "on" else None
         return QuestionTree(compiler, call.kind, refusal, frozenset({CONDITIONS} if call.asks_conditions else ()))
 
@@ -234,7 +235,6 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
             return None
         progress = tree.follow(call)
         if progress.entry is not None:
-            self._cache.hits += 1
             return progress.entry, progress.environment
         if tree.is_closed and call.may_run_function and progress.environment.rewind():
             raise untraced_calls.FunctionRuns
@@ -320,20 +320,19 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
             return discovery.complete(Entry(traced, None, None, single, kind, device, keys_of(call)))
         facts = (*traced.guards, *traced.never_one())
         sizes = None if self._merge is None else traced.sizes
-        executable = self._compile(traced.fusion, options, device, facts, sizes) if traced.runs else None
+        executable = self._compile(traced.fusion, options, (kind, device), facts, sizes) if traced.runs else None
         return Entry(traced, executable, traced.guard_function(), single, kind, device, keys_of(call))
 
     def _compile(
-        self, fusion: Fusion, options: Options, device: int | None, facts: Sequence[Guard] = (),
+        self, fusion: Fusion, options: Options, place: tuple[str, int | None], facts: Sequence[Guard] = (),
         sizes: Mapping[int, Any] | None = None,
     ) -> Executable | EvaluatedExecutable:  # fmt: skip
         if options.target == "reference":
             return EvaluatedExecutable(run_passes(passes_at("after tracing"), fusion, options))
-        target, device = resolve_target(options.target, device)
+        target, device = resolve_target(options.target, place[1])
         return compile_fusion(
-            fusion, target=target, device=device or 0, options=options, facts=facts,
-            name=self._kernel_name or self.__qualname__,
-            merge=self._merge, sizes=sizes,
+            fusion, target=target, device=device or 0, options=options, facts=facts, merge=self._merge, sizes=sizes,
+            name=self._kernel_name or self.__qualname__, orders_results=place[0] == "numpy",
         )  # fmt: skip
 
     # -- inspection ----------------------------------------------------------------------------------------------------

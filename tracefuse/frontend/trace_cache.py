@@ -13,6 +13,7 @@ from tracefuse.compiler.plan_cache import PlanCache
 from tracefuse.config import Options
 from tracefuse.dynamic.guard_failures import FailureCounts
 from tracefuse.frontend.calls.call import CallArguments
+from tracefuse.frontend.calls.compiled_stages import Environment
 from tracefuse.frontend.calls.fast_path import FastPath, write_fast_path
 from tracefuse.frontend.calls.question_tree import QuestionTree
 from tracefuse.frontend.calls.retraces import changed_numbers, explain_retrace
@@ -138,6 +139,13 @@ class TraceCache:
         path = tree_path(tree, entry, call)
         if path is not None:
             self.add_fast_path(signature, path)
+
+    def count_call(self, key: TraceKey, environment: Environment) -> None:
+        """Counts a call that followed a tree to its result, once nothing that the trace assumed has failed."""
+        if environment.is_known:
+            self.hits += 1
+            if key in self.trees:
+                self.trees[key].hits += 1
 
     def is_full(self, entries: Sequence[Entry]) -> bool:
         """Whether another trace beside these, of one key, would not pay."""

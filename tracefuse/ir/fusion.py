@@ -83,6 +83,12 @@ class Value:
         return self.type.shape
 
     @property
+    def memory_order(self) -> tuple[int, ...] | None:
+        """The axes from the outermost in memory, None if that is their order."""
+        ranks = self.layout.stride_order if self.layout is not None else ()
+        return tuple(sorted(range(len(ranks)), key=lambda axis: -ranks[axis])) if ranks else None
+
+    @property
     def is_tensor(self) -> bool:
         return self.kind == "tensor"
 

@@ -9,10 +9,12 @@ Must not know: kernels, segments.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from segments.lazy_dataclasses import dataclass, replace
+from tracefuse.caches import memoized
 from tracefuse.ir.extents import Expression, Extent, Symbol, as_symbol, symbol
 from tracefuse.ir.fusion import Fusion, Node, Shape
 from tracefuse.ir.op_kinds import IndexOf, Movement, Pointwise, Reduction, Source
@@ -136,73 +138,145 @@ def reduced_coordinates(node: Node, fusion: Fusion, coordinates: Shape, reduced:
     return tuple(result)
 
 
+@dataclass(frozen=True, slots=True)
+class ElementReads:
+    """What an element of a movement's result, at the coordinates x0, x1, ... of its axes, reads.
+
+    sources: the candidate sources. deciding: (operand, coordinates) of each index that decides between them.
+    """
+
+    sources: tuple[Source, ...]
+    deciding: tuple[tuple[int, Shape], ...]
+
+
+def own_coordinates(shape: Shape) -> Shape:
+    """Returns symbolic coordinates of an element: x0, x1, ... for its axes, and 0 on axes of extent 1."""
+    return tuple([0 if extent == 1 else symbol(f"x{axis}", extent=extent) for axis, extent in enumerate(shape)])
+
+
+def movement_reads(fusion: Fusion, node: Node) -> ElementReads:
+    """Returns what a movement node reads at its own coordinates."""
+    op, attributes, shapes, result = _structure(fusion, node)
+    assert op is not None
+    return _reads(op, attributes, shapes, result)
+
+
 def use_maps(fusion: Fusion, node: Node) -> tuple[list[Extent], AxisMap, list[tuple[int, AxisMap]]]:
     """Returns the axis maps of a single node over its own loops.
 
     Returns the extents of the loops (axes of extent 1 have no loop), the map of the result, and the map of each value
     operand. Library nodes have no loops: all their operands are pulled.
     """
-    shape = loops_of(node, fusion)
-    wide = [axis for axis, extent in enumerate(shape) if extent != 1]
-    place = {axis: loop for loop, axis in enumerate(wide)}
-    coordinates = tuple(symbol(f"x{place[a]}", extent=e) if a in place else 0 for a, e in enumerate(shape))
-    extents = [shape[a] for a in wide]
-
-    def map_of(at: Shape, value_shape: Shape) -> AxisMap:
-        return tuple(_entry(c, e, extents) for c, e in zip(at, value_shape, strict=True))
-
-    result = fusion.shape_of(node.outputs[0])
-    if is_library_call(node.op):
-        return extents, map_of(coordinates, result), [(o, (PULLED,) * len(fusion.shape_of(o))) for o in node.inputs]
     if isinstance(node.op, Reduction):
-        dims, keepdim = node.attributes["dims"], node.attributes["keepdim"]
-        result_at = tuple(0 if a in dims else c for a, c in enumerate(coordinates) if keepdim or a not in dims)
-        operand = node.operands[0]
-        operand_reads = [(operand, map_of(coordinates, shape))] if isinstance(operand, int) else []
-        return extents, map_of(result_at, result), operand_reads
-    reads: list[tuple[int, AxisMap]] = []
+        return _reduction_maps(fusion, node)
+    if is_library_call(node.op):
+        extents, own = _loops(fusion.shape_of(node.outputs[0]))
+        return list(extents), own, [(o, (PULLED,) * len(fusion.shape_of(o))) for o in node.inputs]
+    extents, own, reads = _maps(*_structure(fusion, node))
+    operands = node.operands
+    return list(extents), own, [(value, read) for k, read in reads if isinstance(value := operands[k], int)]
+
+
+Groups: TypeAlias = Sequence[tuple[Sequence[int], Sequence[int]]]
+"""Axes of the operand of a reshape, and the axes of its result that they become."""
+
+_Structure: TypeAlias = tuple[Movement | None, tuple[tuple[str, Any], ...], tuple[Shape, ...], Shape]
+
+
+def _structure(fusion: Fusion, node: Node) -> _Structure:
+    """Returns what decides where a node reads: the op of a movement, attributes, shapes of operands and result."""
+    shapes = tuple([fusion.shape_of(operand) for operand in node.operands])
+    result = fusion.shape_of(node.outputs[0])
+    if not isinstance(node.op, Movement):
+        return None, (), shapes, result
+    attributes = tuple(node.attributes.items())
+    if fusion.representatives:
+        attributes = tuple([(name, _canonical(fusion, value)) for name, value in attributes])
+    return node.op, attributes, shapes, result
+
+
+@memoized("what elements of movements read", key="op, attributes, shapes", most=4096)
+def _reads(
+    op: Movement, attributes: tuple[tuple[str, Any], ...], shapes: tuple[Shape, ...], result: Shape
+) -> ElementReads:
+    deciding: list[tuple[int, Shape]] = []
 
     def index_of(position: int, at: Shape) -> Extent:
-        operand = node.operands[position]
-        if isinstance(operand, int):
-            reads.append((operand, map_of(at, fusion.shape_of(operand))))
-        return symbol(f"taken{len(reads)}", extent=None)
+        deciding.append((position, at))
+        return symbol(f"taken{len(deciding)}")
 
-    for source in sources(fusion, node, coordinates, index_of):
-        operand = node.operands[source.operand]
-        if isinstance(operand, int):
-            reads.append((operand, map_of(source.coordinates, fusion.shape_of(operand))))
-    if isinstance(node.op, Movement) and node.op.regroups:
-        reads = [(operand, _regrouped(fusion, node, read)) for operand, read in reads]
-    return extents, map_of(coordinates, result), reads
+    pulled = op.pull(own_coordinates(result), shapes, result, dict(attributes), index_of)
+    simplified = [replace(s, coordinates=_simplified(s, shapes[s.operand])) for s in pulled]
+    return ElementReads(tuple(simplified), tuple(deciding))
 
 
-def _regrouped(fusion: Fusion, node: Node, read: AxisMap) -> AxisMap:
+@memoized("axis maps of nodes", key="op, attributes, shapes", most=4096)
+def _maps(
+    op: Movement | None, attributes: tuple[tuple[str, Any], ...], shapes: tuple[Shape, ...], result: Shape
+) -> tuple[Shape, AxisMap, tuple[tuple[int, AxisMap], ...]]:  # fmt: skip
+    """Returns the extents of the loops of a node, the map of its result, and those of operands, by their positions.
+
+    op: None for one that reads its operands at the coordinates of its result.
+    """
+    extents, own = _loops(result)
+    if op is None:
+        at = [operand_coordinates(shape, result, own_coordinates(result)) for shape in shapes]
+        reads = [(k, _axis_map(c, shape, own, extents)) for k, (c, shape) in enumerate(zip(at, shapes, strict=True))]
+        return extents, own, tuple(reads)
+    read = _reads(op, attributes, shapes, result)
+    places = [*read.deciding, *((source.operand, source.coordinates) for source in read.sources)]
+    reads = [(k, _axis_map(at, shapes[k], own, extents)) for k, at in places]
+    if op.regroups:
+        groups = dict(attributes)["groups"]
+        reads = [(k, _regrouped(shapes[0], result, groups, axis_map)) for k, axis_map in reads]
+    return extents, own, tuple(reads)
+
+
+def _loops(shape: Shape) -> tuple[Shape, AxisMap]:
+    """Returns the extents of the loops over a shape, and the loop of each axis; None for one of extent 1."""
+    counter = itertools.count()
+    own = tuple([None if extent == 1 else next(counter) for extent in shape])
+    return tuple([extent for extent in shape if extent != 1]), own
+
+
+def _reduction_maps(fusion: Fusion, node: Node) -> tuple[list[Extent], AxisMap, list[tuple[int, AxisMap]]]:
+    operand = node.operands[0]
+    extents, own = _loops(fusion.shape_of(operand))
+    dims, keepdim = node.attributes["dims"], node.attributes["keepdim"]
+    result = tuple(None if axis in dims else loop for axis, loop in enumerate(own) if keepdim or axis not in dims)
+    return list(extents), result, [(operand, own)] if isinstance(operand, int) else []
+
+
+def _regrouped(source: Shape, result: Shape, groups: Groups, read: AxisMap) -> AxisMap:
     """Names the loops of the axes that a reshape splits, and the factors that it merges into one loop."""
-    source, result = fusion.shape_of(node.inputs[0]), fusion.shape_of(node.outputs[0])
     wide = [axis for axis, extent in enumerate(result) if extent != 1]
     entries = list(read)
-    for source_axes, result_axes in node.attributes["groups"] or axis_groups(source, result):
+    for source_axes, result_axes in groups or axis_groups(source, result):
         source_axes, result_axes = (
             [k for k in source_axes if source[k] != 1],
             [k for k in result_axes if result[k] != 1],
         )
         if len(source_axes) == 1 and len(result_axes) > 1:
-            extents_of_group = tuple(fusion.canonical(result[k]) for k in result_axes)
+            extents_of_group = tuple(result[k] for k in result_axes)
             entries[source_axes[0]] = Joined(tuple(wide.index(k) for k in result_axes), extents_of_group)
         elif len(result_axes) == 1 and len(source_axes) > 1:
-            extents = tuple(fusion.canonical(source[k]) for k in source_axes)
+            extents = tuple(source[k] for k in source_axes)
             for place, axis in enumerate(source_axes):
                 entries[axis] = LoopFactor(wide.index(result_axes[0]), place, extents)
     return tuple(entries)
 
 
-def _entry(coordinate: Extent, extent: Extent, extents: Sequence[Extent]) -> int | None:
+def _axis_map(at: Shape, shape: Shape, own: AxisMap, extents: Sequence[Extent]) -> AxisMap:
+    """Returns the loops along which the axes of an operand are read at these coordinates."""
+    return tuple([_entry(coordinate, extent, own, extents) for coordinate, extent in zip(at, shape, strict=True)])
+
+
+def _entry(coordinate: Extent, extent: Extent, own: AxisMap, extents: Sequence[Extent]) -> int | None:
     """Returns the loop along which an axis of extent `extent` is read, if the loop has the same extent."""
     if coordinate == 0 and extent == 1:
         return None
     index = as_symbol(coordinate)
     if isinstance(index, Symbol) and index.name[0] == "x":
-        loop = int(index.name[1:])
-        return loop if extents[loop] == extent else PULLED
+        loop = own[int(index.name[1:])]
+        return loop if isinstance(loop, int) and extents[loop] == extent else PULLED
     return PULLED

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -65,7 +66,8 @@ def _permutation(pivots: Any, permutation_size: int) -> Any:
     """The order of rows after the exchanges of rows k and pivots[k], one after the other."""
     order = np.empty((*pivots.shape[:-1], permutation_size), np.int32)
     order[...] = np.arange(permutation_size)
-    flat, exchanges = order.reshape(-1, permutation_size), pivots.reshape(-1, pivots.shape[-1])
+    count = math.prod(pivots.shape[:-1])
+    flat, exchanges = order.reshape(count, permutation_size), pivots.reshape(count, pivots.shape[-1])
     stack = np.arange(len(flat))
     for k in range(pivots.shape[-1]):
         chosen = exchanges[:, k]

@@ -6,6 +6,7 @@ Must not know: kernels.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -165,7 +166,8 @@ def _rows_shape(name: str) -> Callable[..., Shape]:
 def _index_put(x: Any, index: Any, values: Any, how: str, joined_axes: int = 1) -> Any:
     """Rows are written in the order of the index: with equal inputs the bits are equal, on a GPU as well."""
     if joined_axes != 1:
-        return _index_put(x.reshape(-1, *x.shape[joined_axes:]), index, values, how).reshape(x.shape)
+        rows = x.reshape(math.prod(x.shape[:joined_axes]), *x.shape[joined_axes:])
+        return _index_put(rows, index, values, how).reshape(x.shape)
     result, index = x.copy(), index.astype(np.int64)
     _check_inside(index, x.shape[0])
     index = index % max(x.shape[0], 1)

@@ -34,6 +34,9 @@ RESHAPE = movement.reshape
 SLICE = movement_resizes.slice
 """Takes a range of positions of each axis."""
 
+JOIN = movement_resizes.cat
+"""Joins arrays along an axis."""
+
 SQUEEZE = movement.squeeze
 """Removes axes of extent 1."""
 

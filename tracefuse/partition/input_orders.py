@@ -75,7 +75,8 @@ def _read_across(part: KernelPart, turned: Mapping[int, int]) -> Iterator[int]:
     for value, axis in unit_axes.items():
         last = [list(flat(use[axis : axis + 1]))[-1] for use in facts.uses[value] if use[axis] is not None]
         across = any(order and loop != PULLED and loop not in order for loop in last)
-        if (facts.reduced is not None and across) or len(facts.places.get(value, ())) > MOST_TILES:
+        is_read_often = len(facts.places.get(value, ())) > MOST_TILES and value not in facts.orders
+        if (facts.reduced is not None and across) or is_read_often:
             yield part.originals[value]
 
 

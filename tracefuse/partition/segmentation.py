@@ -101,7 +101,7 @@ class Segmentation:
     assumed: the pairs of extents that are assumed equal. Each plan has a guard for each pair; `fusion` requires them,
     `original` does not. merge: the user's predicate. divided_attentions: by the number of its second product, why an
     attention is not one segment. divided_products: by its number, why a library computes a product without its
-    epilogue.
+    epilogue. result_orders: of outputs that a call permutes back, their axes from the outermost in memory.
     """
 
     fusion: Fusion
@@ -113,11 +113,12 @@ class Segmentation:
     merge: Predicate | None
     divided_attentions: Mapping[int, str] = field(default_factory=dict)
     divided_products: Mapping[int, str] = field(default_factory=dict)
+    result_orders: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
 
 
 def segment_fusion(
     fusion: Fusion, *, merge: Predicate | None = None, sizes: Mapping[int, int] | None = None, strict: bool = False,
-    options: Options | None = None, stored: Mapping[int, str] | None = None,
+    options: Options | None = None, stored: Mapping[int, str] | None = None, known: Sequence[Part] = (),
 ) -> Segmentation:  # fmt: skip
     """Splits `fusion` into as few segments as the templates and `merge` allow.
 
@@ -125,12 +126,14 @@ def segment_fusion(
     extent values by id. Extents that must be equal for a merge are assumed equal, unless the sizes differ. strict:
     raise an error, instead of splitting further, if the rule accepts each pair of nodes but not the group as a whole.
     options: for the passes that run on segments, by default the options in force. stored: values that end the segment
-    of their producer, with the reasons. Raises segments.SegmentationError if the predicate fails.
+    of their producer, with the reasons. known: segments of another segmentation; what was found out about equal ones
+    is used again. Raises segments.SegmentationError if the predicate fails.
     """
     options = config.resolve() if options is None else options
     assumed: list[Equality] = []
     stored = stored or {}
-    segmentation = _split(fusion, fusion, merge, sizes, (), strict, options, stored)
+    rules = {fusion_key(part.fusion): part.rule for part in known if part.library is None and part.rule is not None}
+    segmentation = _split(fusion, fusion, merge, sizes, (), strict, options, stored, rules)
     for _ in range(MAX_ASSUMPTION_ROUNDS):
         current, count = segmentation.fusion, len(assumed)
         for pair in perhaps_equal(segmentation):
@@ -139,7 +142,7 @@ def segment_fusion(
                 current = assume_equal(fusion, assumed)
         if len(assumed) == count:
             break
-        segmentation = _split(fusion, current, merge, sizes, tuple(assumed), strict, options, stored)
+        segmentation = _split(fusion, current, merge, sizes, tuple(assumed), strict, options, stored, rules)
     return segmentation
 
 
@@ -173,12 +176,12 @@ def are_equal(pair: Equality, sizes: Mapping[int, int]) -> bool:
 def _split(
     original: Fusion, fusion: Fusion, merge: Predicate | None, sizes: Mapping[int, int] | None,
     assumed: tuple[Equality, ...], strict: bool, options: Options, stored: Mapping[int, str],
+    rules: dict[Hashable, FusionRule],
 ) -> Segmentation:  # fmt: skip
     graph = step_graph(fusion)
     boundaries = dict.fromkeys(values_to_store(fusion), MATERIALIZED)
     boundaries |= stored
     boundaries |= dict.fromkeys(kept_boundaries(graph), "the producer ends its segment")
-    rules: dict[Hashable, FusionRule] = {}
     while True:
         split = segments.partition(
             graph.graph,

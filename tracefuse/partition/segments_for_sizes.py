@@ -8,6 +8,7 @@ A user's merge predicate leaves all of that out.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
 from segments.lazy_dataclasses import dataclass, replace
 from tracefuse import config
@@ -21,6 +22,7 @@ from tracefuse.partition.input_orders import inputs_to_copy, with_copies
 from tracefuse.partition.padding_choice import padded_products
 from tracefuse.partition.product_choice import small_products
 from tracefuse.partition.repetition_choice import repeated_values
+from tracefuse.partition.result_orders import Order, result_orders, with_orders
 from tracefuse.partition.row_update_choice import choose_row_updates
 from tracefuse.partition.segmentation import Segmentation, are_equal, perhaps_equal, segment_fusion
 from tracefuse.partition.stream_marks import on_streams
@@ -64,18 +66,23 @@ class SizedChoices:
 
 NO_CHOICES = SizedChoices()
 
+SegmentationForSizes: TypeAlias = tuple[Segmentation, tuple[Guard, ...]]
+"""A segmentation that is valid at some sizes, and the guards under which it is."""
+
 
 def for_sizes(
     segmentation: Segmentation, sizes: Mapping[int, int], options: Options | None = None,
     choices: SizedChoices = NO_CHOICES, *, layouts: Sequence[Strided | None] = (),
-    aligned: frozenset[int] = frozenset(),
-) -> tuple[Segmentation, tuple[Guard, ...]]:  # fmt: skip
+    aligned: frozenset[int] = frozenset(), strides: Mapping[str, int] | None = None,
+) -> SegmentationForSizes:  # fmt: skip
     """Returns a segmentation that is valid at these sizes, and the guards under which it is.
 
     layouts: of the tensor inputs, if known: those that kernels would read across their loops are copied. aligned:
-    inputs that start at a multiple of 16 bytes.
+    inputs that start at a multiple of 16 bytes. strides: of the inputs, by symbol name, if results follow their order.
     """
     sized = _SizedSegmentation(segmentation, sizes, options)
+    if segmentation.merge is None and strides is not None:
+        sized.order_results(layouts, strides)
     if segmentation.merge is None:
         sized.choose(choices, layouts, aligned)
     if not all(are_equal(pair, sizes) for pair in sized.segmentation.assumed):
@@ -83,8 +90,9 @@ def for_sizes(
     if segmentation.merge is None and any(layout is not None for layout in layouts):
         sized.order_inputs(layouts)
     chosen = replace(
-        sized.segmentation, divided_attentions=sized.divided_attentions, divided_products=sized.divided_products
-    )
+        sized.segmentation, divided_attentions=sized.divided_attentions, divided_products=sized.divided_products,
+        result_orders=sized.result_orders,
+    )  # fmt: skip
     return chosen, (*sized.guards, *_guards_of_extents(chosen, sizes))
 
 
@@ -98,34 +106,51 @@ def _guards_of_extents(segmentation: Segmentation, sizes: Mapping[int, int]) -> 
 class _SizedSegmentation:
     """A segmentation while choices change its fusion.
 
-    guards: of the choices so far. divided_attentions, divided_products: as those of `Segmentation`. stored: values that
-    end the segment of their producer, with the reasons.
+    guards: of the choices so far. divided_attentions, divided_products, result_orders: as those of `Segmentation`.
+    stored: values that end the segment of their producer, with the reasons.
     """
 
     def __init__(self, segmentation: Segmentation, sizes: Mapping[int, int], options: Options | None) -> None:
-        self.segmentation, self.sizes, self.options = segmentation, sizes, options
+        self.sizes, self.options = sizes, options
+        self._segmentation = segmentation
+        # Chosen since the last segmentation, if it is another: several choices take one segmentation.
+        self._taken: Fusion | None = None
         self.guards: list[Guard] = []
         self.divided_attentions: Mapping[int, str] = {}
         self.divided_products: Mapping[int, str] = {}
         self.stored: dict[int, str] = {}
+        self.result_orders: Mapping[int, Order] = {}
 
     @property
     def fusion(self) -> Fusion:
         """The fusion that is segmented, without the extents that the segmentation assumes equal."""
-        return self.segmentation.original
+        return self._taken or self._segmentation.original
+
+    @property
+    def segmentation(self) -> Segmentation:
+        """The segmentation of the fusion as the choices so far made it."""
+        if self._taken is not None:
+            self.segment(self._taken)
+        return self._segmentation
 
     def segment(self, fusion: Fusion) -> None:
         """Segments a fusion anew."""
-        merge = self.segmentation.merge
-        self.segmentation = segment_fusion(
-            fusion, merge=merge, sizes=self.sizes, options=self.options, stored=self.stored
-        )
+        self.replace(
+            segment_fusion(
+                fusion, merge=self._segmentation.merge, sizes=self.sizes, options=self.options, stored=self.stored,
+                known=self._segmentation.segments,
+            )
+        )  # fmt: skip
+
+    def replace(self, segmentation: Segmentation) -> None:
+        """Takes a segmentation."""
+        self._segmentation, self._taken = segmentation, None
 
     def take(self, fusion: Fusion, guards: Sequence[Guard]) -> None:
         """Takes what a choice made of the fusion, which is the same if it changed nothing, and its guards."""
         self.guards += guards
         if fusion is not self.fusion:
-            self.segment(fusion)
+            self._taken = fusion
 
     def choose(self, choices: SizedChoices, layouts: Sequence[Strided | None], aligned: frozenset[int]) -> None:
         """Makes the choices, in the order in which one finds the ops of another."""
@@ -177,12 +202,24 @@ class _SizedSegmentation:
             stored = {part.segment.value_map[v] for part in split.segments for v in part.fusion.outputs}
             alone = {number for number in chosen if terms[number] in stored}
             if not alone:
-                self.segmentation, self.stored = split, separate
+                self.replace(split)
+                self.stored = separate
                 return
             operands = {o for number in alone for o in original.producers[number].inputs if o in original.producers}
             if operands <= separate.keys():
                 chosen -= alone
             separate |= dict.fromkeys(operands, READ_BY_PRODUCT)
+
+    def order_results(self, layouts: Sequence[Strided | None], strides: Mapping[str, int]) -> None:
+        """Permutes results whose operands are in another order in memory. See `result_orders`."""
+        if on_streams(self.fusion) or any(value.sharding for value in self.fusion.values.values()):
+            return
+        orders, guards = result_orders(self.fusion, layouts, self.sizes, strides)
+        positions = {number: k for k, number in enumerate(self.fusion.outputs)}
+        ordered = with_orders(self.fusion, orders) if orders else self.fusion
+        self.take(ordered, guards)
+        places = ((positions.get(number), order) for number, order in orders.items())
+        self.result_orders = {ordered.outputs[place]: order for place, order in places if place is not None}
 
     def order_inputs(self, layouts: Sequence[Strided | None]) -> None:
         """Copies the inputs that kernels would read across their loops. layouts: of the tensor inputs."""

@@ -32,6 +32,7 @@ from tracefuse.passes.exact_halves import round_halves, round_scalars
 from tracefuse.passes.hidden_exchanges import hide_exchanges
 from tracefuse.passes.join_in_runs import join_in_runs
 from tracefuse.passes.joined_branches import join_branches
+from tracefuse.passes.joined_slices import join_slices
 from tracefuse.passes.kernel_names import undefined_names
 from tracefuse.passes.overwritten_slices import skip_overwritten
 from tracefuse.passes.separate_outputs import separate_outputs
@@ -86,6 +87,7 @@ FUSION_PASSES: tuple[Pass[Fusion], ...] = (
     Pass("merge_common", merge_common, "before partitioning"),
     Pass("read_transposed", read_transposed, "before partitioning"),
     Pass("skip_overwritten", skip_overwritten, "before partitioning"),
+    Pass("join_slices", join_slices, "before partitioning"),
     Pass("update_slices", update_slices, "before partitioning"),
     Pass("drop_dead", drop_dead, "before partitioning"),
     Pass("coalesce_exchanges", coalesce_exchanges, "before partitioning"),

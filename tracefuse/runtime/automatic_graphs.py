@@ -17,6 +17,7 @@ from tracefuse.dynamic.guards import Guard
 from tracefuse.errors import DeviceError, OutOfMemoryError
 from tracefuse.runtime.call_code import Call, CallWriter, compile_call
 from tracefuse.runtime.graph_code import launches_of_graph
+from tracefuse.runtime.ordered_results import with_result_orders
 from tracefuse.runtime.plan import Plan
 from tracefuse.runtime.replayed_calls import replayed
 from tracefuse.runtime.targets.kernel_compiler import LaunchGraph
@@ -37,6 +38,14 @@ def repeatable_call(
     options: Options,
 ) -> tuple[Call, str]:  # fmt: skip
     """Compiles a call, with a graph as the options say, or once it has been repeated often. See `compile_call`."""
+    return with_result_orders(*_written(plan, target, facts, scalars, options), plan)
+
+
+def _written(
+    plan: Plan, target: Target, facts: Sequence[Guard], scalars: Callable[[Sequence[Any], Mapping[int, int]], Any],
+    options: Options,
+) -> tuple[Call, str]:  # fmt: skip
+    """Compiles the call, which returns results as kernels write them."""
     plain = CallWriter(plan, target, options.graph == "on")
     call, text = compile_call(plain, facts, scalars)
     if options.graph != "auto" or not target.compiler.has_graphs or not plan.is_straight:

@@ -1,15 +1,24 @@
-"""Functions that call a compiled loop driver, written as Python text: one line for each argument that a call makes."""
+"""Functions that call a compiled loop driver, written as Python text.
+
+Small arrays that only steps read share one allocation: there are dozens in a loop, and each costs as much as a step.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any, TypeAlias
 
+from tracefuse.dtypes import uint8
 from tracefuse.generated_code import compile_function
 from tracefuse.kernel.loop_driver import NO_CHOICE
 from tracefuse.ops.native_draws import state_of
 from tracefuse.runtime.driver_parameters import FixedNumber, FromBounds, FromOperand, FromState, NewMemory, Source
+
+SHARED_BYTES = 2**14
+"""The size of the largest array that shares its allocation with others."""
+ALIGNMENT = 64
 
 DriverCall: TypeAlias = Callable[[Sequence[Any], Sequence[int], Any], "list[Any] | int"]
 """Called with the operands and the bounds of a loop and the function that makes an array; see `BoundDriver.run`."""
@@ -24,6 +33,10 @@ def driver_call(
     if drawn_from:
         scope["launch"] = lambda *arguments: _launched(launch, drawn_from, arguments)
     lines, arguments, names = list[str](), list[str](), dict[NewMemory, str]()
+    shared, end = _places(sources, {memory for pair in results for memory in pair})
+    if shared:
+        scope["shape"], scope["bytes"] = (end,), uint8
+        lines += ["memory = empty(shape, bytes)", 'base = memory.__array_interface__["data"][0]']
     for position, source in enumerate(sources):
         match source:
             case FixedNumber(value):
@@ -37,6 +50,8 @@ def driver_call(
                 lines += [f"a{position} = state_of(c{position}.generator())", f"if a{position} is None:"]
                 lines += ["    return NO_CHOICE"]
                 arguments.append(f"a{position}")
+            case NewMemory() if source in shared:
+                arguments.append(f"base + {shared[source]}")
             case NewMemory(_, shape, dtype):
                 names[source] = name = f"a{position}"
                 scope[f"s{position}"], scope[f"d{position}"] = shape, dtype
@@ -47,6 +62,18 @@ def driver_call(
     lines += [f"n = launch({', '.join(arguments)})", f"return n if n < 0 else [{', '.join(chosen)}]"]
     text = "def call(o, b, empty):\n" + "".join(f"    {line}\n" for line in lines)
     return compile_function(text, "call", scope, "loop")  # type: ignore[no-any-return]
+
+
+def _places(sources: Sequence[Source], results: set[NewMemory]) -> tuple[dict[NewMemory, int], int]:
+    """The offsets of small arrays in the memory that they share, and its size. results: arrays that a call returns."""
+    places, end = dict[NewMemory, int](), 0
+    for source in sources:
+        if isinstance(source, NewMemory) and source not in results and source not in places:
+            size = math.prod(source.shape) * source.dtype.itemsize
+            if size <= SHARED_BYTES:
+                places[source] = end
+                end += max(-(-size // ALIGNMENT), 1) * ALIGNMENT
+    return (places, end) if len(places) > 1 else ({}, 0)
 
 
 def _launched(launch: Callable[..., int], sources: Sequence[Any], arguments: Sequence[Any]) -> int:

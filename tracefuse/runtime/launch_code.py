@@ -11,8 +11,8 @@ from typing import Any, Protocol
 
 from segments.lazy_dataclasses import dataclass
 from tracefuse.dynamic.layouts import STRIDE_NAME
-from tracefuse.ir.data_positions import origin_of_positions, raise_flagged
-from tracefuse.ir.extents import Expression, Extent, Symbol, python_text, substitute
+from tracefuse.ir.data_positions import check_positions, origin_of_positions, raise_flagged
+from tracefuse.ir.extents import Expression, Extent, Symbol, product, python_text, substitute
 from tracefuse.ir.fusion import Node
 from tracefuse.ir.op_kinds import Pointwise
 from tracefuse.partition.segmentation import Part
@@ -107,20 +107,34 @@ class LaunchCode:
         return {number: node for launch in self.lowered.launches for number, node in launch.checked_nodes.items()}
 
     def raise_error(self, error_flag: Any, indexed: Mapping[int, tuple[int, Any]]) -> None:
-        """Raises the error of the node that set the error flag. indexed: see `checks`."""
-        raise_flagged(self.interface.part.decomposed, int(error_flag), indexed)
+        """Raises the error of the node that set the error flag, or of one without elements. indexed: see `checks`."""
+        if error_flag:
+            raise_flagged(self.interface.part.decomposed, int(error_flag), indexed)
+        for number, (extent, positions) in indexed.items():
+            if positions is not None:
+                check_positions(self.checked_nodes[number], positions, extent)
 
     def checks(self, names: ArgumentNames, call: str) -> Iterator[str]:
         """Yields the lines after the launches that raise if a kernel set the error flag.
 
         call: the name of `raise_error`. It is called with the flag and, for each checked node, the extent of the
-        indexed axis and the array of indices.
+        indexed axis and the array of indices; also where a node has no elements, of which a kernel checks no index.
         """
         if not self.checked_nodes:
             return
-        yield f"    if {names.error_flag}[0]:"
+        rows = dict.fromkeys(text for node in self.checked_nodes.values() if (text := self._rows(node, names)))
+        without_elements = f" or not ({' and '.join(rows)})" if rows else ""
+        yield f"    if {names.error_flag}[0]{without_elements}:"
         indexed = (f"{number}: ({self._indexed(node, names)})" for number, node in self.checked_nodes.items())
         yield f"        {call}({names.error_flag}[0], {{{', '.join(indexed)}}})"
+
+    def _rows(self, node: Node, names: ArgumentNames) -> str:
+        """Returns how many elements a checked index takes, as text; an empty one if that is never 0."""
+        if isinstance(node.op, Pointwise):
+            return ""
+        shape = self.interface.part.decomposed.shape_of(node.outputs[0])
+        count = product(extent for axis, extent in enumerate(shape) if axis != node.attributes.get("dim", 0))
+        return "" if isinstance(count, int) and count else self._extent(count, names)
 
     def _indexed(self, node: Node, names: ArgumentNames) -> str:
         """Returns the extent of the indexed axis, and the array of indices if it is in memory; 0 for a pointwise op."""

@@ -2,25 +2,30 @@
 
 For arguments of the same sizes a call allocates, launches and releases the same. What that is comes from a generated
 function that reads the sizes as the call does and returns the shapes of arrays and the arguments of launches. A call
-stays as it is where anything else happens in it: library calls, copies, output buffers, scalars that the host computes
-from floats.
+that updates arguments does so only if they share no memory with others. A call stays as it is where anything else
+happens in it: library calls, output buffers, scalars that the host computes from floats.
 """
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from segments import AllocateBuffer, Instruction, Launch, Release, name_of
+from segments import Alias, AllocateBuffer, CopyBuffer, Instruction, Launch, Release, name_of
 from segments.lazy_dataclasses import dataclass
 from tracefuse.caches import Cache, register
 from tracefuse.dtypes import DType
+from tracefuse.dynamic.layouts import known_bounds
 from tracefuse.generated_code import compile_function
+from tracefuse.kernel.llvm.replay_copies import runs_of
 from tracefuse.kernel.llvm.replay_records import (
     Allocated,
+    Apart,
     Argument,
     CallValue,
+    Copied,
     ErrorFlag,
     Launched,
     Released,
@@ -29,7 +34,10 @@ from tracefuse.kernel.llvm.replay_records import (
 )
 from tracefuse.runtime.call_code import Call, CallWriter
 from tracefuse.runtime.compiled_segment import CompiledSegment
+from tracefuse.runtime.devices.cpu_memory import address
 from tracefuse.runtime.launch_code import ArgumentNames
+from tracefuse.runtime.memory.memory_code import memory_names
+from tracefuse.runtime.moved_slices import moved, view_of_input
 from tracefuse.runtime.targets.array_device import ArrayDevice
 
 MOST_SEEN = 64
@@ -58,7 +66,15 @@ class _KernelLaunch:
     arguments: tuple[str, ...]
 
 
-_Part = _Allocation | _KernelLaunch | Released
+@dataclass(frozen=True, slots=True)
+class _FromArrays:
+    """A step that depends on the arrays of a call: the text of the tuple that holds it. is_test: it is an `Apart`."""
+
+    text: str
+    is_test: bool = False
+
+
+_Part = _Allocation | _KernelLaunch | _FromArrays | Released
 
 
 def replayed(call: Call, writer: CallWriter, scalars: Callable[[Sequence[Any], Mapping[int, int]], Any]) -> Call:
@@ -66,11 +82,12 @@ def replayed(call: Call, writer: CallWriter, scalars: Callable[[Sequence[Any], M
 
     writer: wrote the call. scalars: as for `compile_call`.
     """
-    parts = _Parts(writer).parts() if _is_plain(writer) else None
+    listed = _Parts(writer)
+    parts = listed.parts() if _is_plain(writer) else None
     if parts is None:
         return call
     writer.names["compute_scalars"] = scalars
-    learner = _Learner(call, writer, parts)
+    learner = _Learner(call, writer, parts, listed)
     chain = writer.target.compiler.chain(learner.run, writer.target.device.empty)
     if chain is None:
         return call
@@ -82,29 +99,48 @@ def _is_plain(writer: CallWriter) -> bool:
     """Whether the types, sizes, layouts and integers of arguments decide what a call does, and floats nothing else."""
     plan, fusion, memory = writer.plan, writer.fusion, writer.memory
     is_plain = plan.is_straight and plan.is_written and not any(arena.slot_sizes for arena in plan.arena_plan.arenas)
-    is_plain = is_plain and not (plan.output_buffers or plan.donated or plan.reused or plan.aligned)
+    is_plain = is_plain and not (plan.donated or plan.reused or plan.aligned or memory.buffers)
+    is_plain = is_plain and all(
+        b.is_nested and {*b.same, *b.shares} <= {b.memory, b.owner} for b in plan.output_buffers
+    )
     kinds = {fusion.values[n].dtype.kind for n in fusion.scalar_inputs}
     computes_scalars = any(not fusion.values[node.outputs[0]].is_tensor for node in fusion.nodes)
-    is_plain = is_plain and kinds <= ({"int", "uint"} if computes_scalars else {"int", "uint", "float"})
-    return is_plain and not any((*memory.slices(), *memory.tests(), *memory.types()))
+    return is_plain and kinds <= ({"int", "uint"} if computes_scalars else {"int", "uint", "float"})
 
 
 class _Parts:
-    """Lists what a call does."""
+    """Lists what a call does.
+
+    updated: the arguments that it updates. views: by number, the argument of which a value is a slice. bindings: the
+    lines that define the variables of slices and of other names of values. shortcut: the text of a copy that does all
+    that the call does, or of None.
+    """
 
     def __init__(self, writer: CallWriter) -> None:
         self._writer, self._numbers = writer, {value: k for k, value in enumerate(writer.fusion.inputs)}
         self._parts: list[_Part] = []
         self._count = self._first = len(writer.fusion.inputs)
+        self._has_updated = False
+        buffers = writer.plan.output_buffers
+        self.updated = dict.fromkeys(b.memory if b.owner is None else b.owner for b in buffers)
+        self.views = {b.memory: b.owner for b in buffers if b.owner is not None}
+        self.bindings = [f"    {name_of(number)} = {text}" for number, text in writer.memory.slices()]
+        self.shortcut = "None"
 
     def parts(self) -> tuple[list[_Part], list[int]] | None:
         """Returns the parts and the numbers of the results, None if there is anything else."""
         program = self._writer.plan.program
+        pairs = {frozenset((one, n)) for one in self.updated for n in self._writer.fusion.tensor_inputs} - {
+            frozenset((one,)) for one in self.updated
+        }
+        for first, second in sorted(sorted(pair) for pair in pairs):
+            values = ", ".join(f"{self._numbers[n]}, {name_of(n)}" for n in (first, second))
+            self._parts.append(_FromArrays(f"(apart_of({values}),)", True))
         for group in self._writer.arena_plan.groups:
             if not all(map(self._add, group)):
                 return None
         results = [self._numbers.get(value, -1) for value in program.outputs]  # -1 for a number of the host
-        if len(set(results)) < len(results) or min(results, default=-1) < self._first:
+        if len(set(results)) < len(results) or min(results, default=self._first) < self._first:
             return None
         return self._parts, results
 
@@ -115,15 +151,39 @@ class _Parts:
                 self._allocate(
                     value, "".join(f"{self._writer.extent(extent)}, " for extent in spec.extents), spec.dtype
                 )
-                return True
+                return not self._has_updated  # a call whose array cannot be made starts again
             case Release(value):
                 number = self._numbers.get(value)
                 if number is not None and number >= self._first:
                     self._parts.append(Released(number))
                 return True
+            case Alias(value, original):
+                if original in self.views:
+                    self.views[value] = self.views[original]
+                else:
+                    self._numbers[value] = self._numbers[original]
+                self.bindings.append(f"    {name_of(value)} = {name_of(original)}")
+                return True
+            case CopyBuffer(source, target):
+                self._has_updated = True
+                number = self._numbers.get(source, -1)
+                target_text = f"{self._text(target)}, {name_of(target)}"
+                self._parts.append(_FromArrays(f"(copied(CallValue({number}), {target_text}),)"))
+                self._shorten(source, target_text)
+                return number >= self._first
             case Launch():
                 return self._launch(instruction)
         return False
+
+    def _shorten(self, source: int, target: str) -> None:
+        """Notes the copy that does what the call does, if that is to write a view of an argument."""
+        launches = [one for group in self._writer.arena_plan.groups for one in group if isinstance(one, Launch)]
+        writes = len(self._writer.plan.output_buffers)
+        if self._writer.plan.program.outputs or writes > 1 or [tuple(one.outputs) for one in launches] != [(source,)]:
+            return
+        view = view_of_input(self._writer.fusion, source, self._writer.extent, name_of)
+        if view is not None:
+            self.shortcut = f"moved({self._numbers[view[0]]}, {name_of(view[0])}, {view[1]}, {target})"
 
     def _allocate(self, value: int | tuple[int, int], shape: str, dtype: DType) -> int:
         number, self._count = self._count, self._count + 1
@@ -139,6 +199,10 @@ class _Parts:
         entries = [compiler.entry(function) for function in segment.functions]
         if segment.lowered is None or not all(map(compiler.can_replay, entries)):
             return False
+        if self.updated and segment.code.checked_nodes:
+            return False  # a call with an index out of range is run again
+        if self._has_updated and segment.lowered.scratch:
+            return False
         plain = ArgumentNames(name_of, name_of, name_of, str)
         sizes = zip(segment.code.scratch(plain), segment.lowered.scratch, strict=True)
         scratch = [self._allocate((launch.step, k), f"{size}, ", s.dtype) for k, (size, s) in enumerate(sizes)]
@@ -148,10 +212,14 @@ class _Parts:
         for entry, arguments in zip(entries, segment.code.arguments(names), strict=True):
             self._parts.append(_KernelLaunch(entry, tuple(arguments)))
         self._parts += map(Released, scratch)
+        self._has_updated |= any(n in self.views or self._numbers[n] < self._first for n in launch.outputs)
         return True
 
     def _text(self, value: int) -> str:
-        return f"CallValue({self._numbers[value]})"
+        owner = self.views.get(value)
+        if owner is None:
+            return f"CallValue({self._numbers[value]})"
+        return f"CallValue({self._numbers[owner]}, distance({name_of(value)}, {name_of(owner)}))"
 
     def _number_text(self, value: int) -> str:
         fusion = self._writer.fusion
@@ -162,9 +230,12 @@ class _Parts:
 class _Learner:
     """Runs the calls that no record fits, and adds one for sizes that come a second time. chain: of the records."""
 
-    def __init__(self, call: Call, writer: CallWriter, parts: tuple[list[_Part], list[int]]) -> None:
-        self._call = call
+    def __init__(
+        self, call: Call, writer: CallWriter, parts: tuple[list[_Part], list[int]], listed: _Parts
+    ) -> None:  # fmt: skip
+        self._call, self._bindings, self._shortcut = call, listed.bindings, listed.shortcut
         self._parts, self._results = parts
+        self._is_updated = [n in listed.updated for n in writer.fusion.inputs]
         values = [writer.fusion.values[n] for n in writer.fusion.inputs]
         layouts = dict(zip(writer.fusion.tensor_inputs, writer.plan.layouts, strict=True))
         self._is_strided = [layouts.get(n) is not None for n in writer.fusion.inputs]
@@ -184,7 +255,7 @@ class _Learner:
         return outputs
 
     def _learn(self, arguments: tuple[Any, ...]) -> None:
-        key = tuple(map(self._argument, arguments, self._is_strided, self._is_float))
+        key = tuple(map(self._argument, arguments, self._is_strided, self._is_float, self._is_updated))
         if key not in self._seen:
             self._seen[key] = None
             self._is_learning = len(self._seen) < MOST_SEEN
@@ -192,39 +263,80 @@ class _Learner:
         chain = self.chain()
         if chain is None or any(isinstance(argument, tuple) and 0 in argument[1] for argument in key):
             return
-        chain.add(key, self._steps(arguments), self._results)
-        self._is_learning = not chain.is_full
+        steps = self._steps(arguments)
+        if steps is not None:
+            chain.add(key, steps, self._results)
+        self._is_learning = steps is not None and not chain.is_full
 
     @staticmethod
-    def _argument(argument: Any, is_strided: bool, is_float: bool) -> Argument:
+    def _argument(argument: Any, is_strided: bool, is_float: bool, is_updated: bool) -> Argument:
         if is_float:
             return None
         if isinstance(argument, int):
             return argument
-        return argument.dtype, argument.shape, argument.strides if is_strided else None
+        return argument.dtype, argument.shape, argument.strides if is_strided else None, is_updated
 
-    def _steps(self, arguments: tuple[Any, ...]) -> list[Step]:
+    def _steps(self, arguments: tuple[Any, ...]) -> list[Step] | None:
+        """Returns the steps; None if a copy has too many loops."""
         steps: list[Step] = []
-        for part, found in zip(self._parts, self._described(arguments), strict=True):
+        *described, shortcut = self._described(arguments)
+        if shortcut is not None:
+            tests = (
+                found[0]
+                for part, found in zip(self._parts, described, strict=True)
+                if isinstance(part, _FromArrays) and part.is_test
+            )
+            return [*tests, shortcut]
+        for part, found in zip(self._parts, described, strict=True):
             match part:
                 case _Allocation(number, _, dtype):
                     owners = self._device.free_owners(found, dtype)
                     steps.append(Allocated(number, found, dtype.numpy, owners, dtype))
                 case _KernelLaunch(function):
                     steps.append(Launched(function, found))
+                case _FromArrays():
+                    if found[0] is None:
+                        return None
+                    steps.append(found[0])
                 case Released():
                     steps.append(part)
         return steps
 
     def _described(self, arguments: tuple[Any, ...]) -> tuple[tuple[Any, ...], ...]:
-        """Returns for each part the shape or the arguments in a call, and nothing for a release."""
+        """Returns for each part the shape or the arguments in a call, and nothing for a release; last the shortcut."""
         if self._describe is None:
             assert self._writer is not None
-            self._describe, self._writer = _describing(self._writer, self._parts), None
+            self._describe, self._writer = _describing(self._writer, self._parts, self._bindings, self._shortcut), None
         return self._describe(arguments)
 
 
-def _describing(writer: CallWriter, parts: Sequence[_Part]) -> Callable[[Sequence[Any]], tuple[tuple[Any, ...], ...]]:
+def _distance(view: Any, owner: Any) -> int:
+    """Returns the bytes from the first element of an array to that of a view of it."""
+    return address(view) - address(owner)
+
+
+def _copied(source: CallValue, target: CallValue, view: Any) -> Copied | None:
+    """Returns the copy of a contiguous array into a view."""
+    contiguous = [math.prod(view.shape[axis + 1 :]) * view.itemsize for axis in range(view.ndim)]
+    runs = runs_of(view.shape, contiguous, view.strides, view.itemsize)
+    return None if runs is None else Copied(source, target, runs)
+
+
+def _apart_of(first: int, one: Any, second: int, other: Any) -> Apart:
+    """Returns the test that two arguments share no memory."""
+    (start, end), (other_start, other_end) = (known_bounds(a.shape, a.strides, a.itemsize) for a in (one, other))
+    return Apart(CallValue(first, start), end - start, CallValue(second, other_start), other_end - other_start)
+
+
+_NAMES: Mapping[str, Any] = {
+    "CallValue": CallValue, "ErrorFlag": ErrorFlag, "min": min, "max": max, "distance": _distance, "copied": _copied,
+    "apart_of": _apart_of, "moved": moved,
+}  # fmt: skip
+
+
+def _describing(
+    writer: CallWriter, parts: Sequence[_Part], bindings: Sequence[str], shortcut: str
+) -> Callable[[Sequence[Any]], tuple[tuple[Any, ...], ...]]:
     """Compiles the function that returns what `_Learner._described` does."""
 
     def text(part: _Part) -> str:
@@ -233,12 +345,14 @@ def _describing(writer: CallWriter, parts: Sequence[_Part]) -> Callable[[Sequenc
                 return shape
             case _KernelLaunch(_, arguments):
                 return f"({''.join(f'{argument}, ' for argument in arguments)})"
+            case _FromArrays(text_of_step, _):
+                return text_of_step
             case Released():
                 return "()"
 
     inputs = ", ".join(map(name_of, writer.fusion.inputs))
     lines = ["def describe(a):", *([f"    {inputs}, = a"] if inputs else []), *writer.checks.shapes()]
-    lines += writer.scalar_lines()
-    lines += [f"    return ({''.join(f'{text(part)}, ' for part in parts)})", ""]
-    names: Mapping[str, Any] = {**writer.names, "CallValue": CallValue, "ErrorFlag": ErrorFlag, "min": min, "max": max}
-    return compile_function("\n".join(lines), "describe", dict(names), "replay")  # type: ignore[no-any-return]
+    lines += [*writer.scalar_lines(), *bindings]
+    lines += [f"    return ({''.join(f'{text(part)}, ' for part in parts)}{shortcut},)", ""]
+    names = {**writer.names, **memory_names(writer.target.device), **_NAMES}
+    return compile_function("\n".join(lines), "describe", names, "replay")  # type: ignore[no-any-return]

@@ -203,9 +203,10 @@ class Body(Accesses):
             names: dict[str, Term] = {"n": 1}
             for part, dtype in zip(op.state_parts, types, strict=True):
                 lifted = convert(apply(part.lift, {"a": element, "index": 0}, element.dtype), dtype)
-                # A sum starts at 0, so that of -0 is 0.
-                from_zero = op.combine == "add" and not dtype.is_integer
-                names[part.name] = apply("a + 0", {"a": lifted}, dtype) if from_zero else lifted
+                # A sum starts at 0, so that of -0 is 0; a product of complex numbers at 1: that of inf is inf + nan j.
+                start = {"add": "a + 0", "mul": "a * 1"}.get(op.combine, "")
+                is_changed = bool(start) and (dtype.is_complex or (op.combine == "add" and not dtype.is_integer))
+                names[part.name] = apply(start, {"a": lifted}, dtype) if is_changed else lifted
             result.append(convert(apply(op.final, names, types[0]), self._arithmetic(node.outputs[0])))
         return tuple(result)
 

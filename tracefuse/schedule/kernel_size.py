@@ -18,10 +18,9 @@ import math
 from collections.abc import Callable
 from typing import TypeAlias
 
-from tracefuse.ir.extents import Extent, symbol
 from tracefuse.ir.fusion import Fusion, Literal, Node, Shape
-from tracefuse.ir.indexing import reduces, sources
-from tracefuse.ir.op_kinds import Movement, Source
+from tracefuse.ir.indexing import movement_reads, own_coordinates, reduces
+from tracefuse.ir.op_kinds import Movement
 from tracefuse.ir.scan_kind import scans
 
 Places: TypeAlias = frozenset[int]
@@ -56,7 +55,7 @@ def weight(fusion: Fusion, node: Node) -> int:
 
 def cost_of_branches(fusion: Fusion, node: Node) -> int:
     """Returns the weight of the conditional sources of a movement node; 0 if it has none."""
-    return OF_A_BRANCH * sum(bool(source.conditions) for source in _sources(fusion, node)[0])
+    return OF_A_BRANCH * sum(bool(source.conditions) for source in movement_reads(fusion, node).sources)
 
 
 def places_read(fusion: Fusion, node: Node) -> dict[int, Places]:
@@ -79,13 +78,13 @@ def _places(
     tensors = [v for v in node.inputs if fusion.values[v].is_tensor]
     if not isinstance(node.op, Movement):
         return dict.fromkeys(tensors, frozenset((HERE,)))
-    pulled, deciding = _sources(fusion, node)
-    result = _result_coordinates(fusion, node)
+    read = movement_reads(fusion, node)
+    result = own_coordinates(fusion.shape_of(node.outputs[0]))
     places: dict[int, set[int]] = {v: set() for v in tensors}
-    for position, at in (*((s.operand, s.coordinates) for s in pulled), *deciding):
+    for position, at in (*((s.operand, s.coordinates) for s in read.sources), *read.deciding):
         operand = node.operands[position]
         if not isinstance(operand, Literal) and operand in places:
-            branch = any(s.conditions for s in pulled if s.operand == position) or bool(deciding)
+            branch = any(s.conditions for s in read.sources if s.operand == position) or bool(read.deciding)
             places[operand].add(place(node.outputs[0], position, at, result, branch))
     return {v: frozenset(numbers or (HERE,)) for v, numbers in places.items()}
 
@@ -104,23 +103,6 @@ def at_places(read: Places, inner: Places, most: float = math.inf) -> Places:
         if len(places) > most:
             break
     return frozenset(places)
-
-
-def _sources(fusion: Fusion, node: Node) -> tuple[tuple[Source, ...], list[tuple[int, Shape]]]:
-    """Returns the sources of a node's element, and (operand, coordinates) of each index that it reads."""
-    deciding: list[tuple[int, Shape]] = []
-
-    def index_of(position: int, at: Shape) -> Extent:
-        deciding.append((position, at))
-        return symbol("taken")
-
-    return sources(fusion, node, _result_coordinates(fusion, node), index_of), deciding
-
-
-def _result_coordinates(fusion: Fusion, node: Node) -> Shape:
-    """Returns symbolic coordinates of an element of a node's result."""
-    shape = fusion.shape_of(node.outputs[0])
-    return tuple(0 if extent == 1 else symbol(f"x{axis}", extent=extent) for axis, extent in enumerate(shape))
 
 
 def _place(coordinates: Shape, result: Shape, branch: str) -> int:

@@ -55,7 +55,8 @@ class Facts:
     depend on a reduction of the region. pending: loops that must still prove to be reduction loops, while a whole
     region is judged node by node. places: the places at which inputs are read. code: the ops that a kernel emits for
     one element. scalars: the host scalars that it reads. scans: its reductions are scans along one loop, whose results
-    have all loops. axes: for the result of each reduction, the loops of the axes that it reduces.
+    have all loops. axes: for the result of each reduction, the loops of the axes that it reduces. orders: of inputs in
+    another order in memory than row-major, the axes from the outermost.
     """
 
     loops: tuple[Extent, ...]
@@ -70,6 +71,7 @@ class Facts:
     scalars: frozenset[int] = frozenset()
     scans: bool = False
     axes: Mapping[int, AxisMap] = field(default_factory=dict)
+    orders: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
 
     @property
     def parameters(self) -> int:
@@ -101,6 +103,7 @@ def node_facts(fusion: Fusion, node: Node) -> Facts:
     return Facts(
         tuple(extents), reduced, dict.fromkeys(node.outputs, result), uses, tainted, frozenset(), library,
         places_read(fusion, node), weight(fusion, node), frozenset(node.inputs) - uses.keys(), is_scan, axes,
+        {value: order for value in uses if (order := fusion.values[value].memory_order) is not None},
     )  # fmt: skip
 
 
@@ -140,7 +143,7 @@ def with_factors(facts: Facts) -> Facts:
 
 def across(facts: Facts) -> tuple[int, int | None]:
     """Returns how many accesses of an element are across the order of a complete region's loops; see memory_orders."""
-    return accesses_across(facts.loops, facts.reduced is not None, facts.outputs, facts.uses)
+    return accesses_across(facts.loops, facts.reduced is not None, facts.outputs, facts.uses, facts.orders)
 
 
 def many_orders(facts: Facts, *parts: Facts) -> Verdict | None:

@@ -48,13 +48,15 @@ def merge_facts(
     union = verdict.facts
     if not isinstance(union, Facts):
         return verdict
+    if a.orders or b.orders:
+        union = replace(union, orders={**a.orders, **b.orders})
     if not folding and (refusal := many_orders(union, a, b)) is not None:
         return refusal
     places = _places(a, b, crossing, bool(stored) or not edges, most_code)
     return yes(
         Facts(
             union.loops, union.reduced, union.outputs, union.uses, union.tainted, union.pending, union.library,
-            places, code, a.scalars | b.scalars, a.scans or b.scans, union.axes,
+            places, code, a.scalars | b.scalars, a.scans or b.scans, union.axes, union.orders,
         )
     )  # fmt: skip
 

@@ -32,13 +32,18 @@ def innermost_loop(axis_map: AxisMap, count: int) -> int | None:
 
 def accesses_across(
     loops: Sequence[Extent], is_reduction: bool, outputs: Mapping[int, AxisMap],
-    uses: Mapping[int, Iterable[AxisMap]],
+    uses: Mapping[int, Iterable[AxisMap]], axes: Mapping[int, Sequence[int]],
 ) -> tuple[int, int | None]:  # fmt: skip
-    """Returns how many accesses of an element are across the order of a region's loops, and the first such tensor."""
+    """Returns how many accesses of an element are across the order of a region's loops, and the first such tensor.
+
+    axes: of inputs that are not row-major, their axes from the outermost in memory.
+    """
     if len(loops) < 2:
         return 0, None
     # Most values of a region have one of a few maps.
     reads = [(v, axis_map) for v, maps in uses.items() for axis_map in maps]
+    if axes:
+        reads = [(v, tuple(m[axis] for axis in axes[v]) if v in axes else m) for v, m in reads]
     distinct = {axis_map for _, axis_map in reads}.union(outputs.values())
     long_loop = {axis_map: _long_loop(axis_map, loops) for axis_map in distinct}
     stored = [(v, loop) for v, axis_map in outputs.items() if (loop := long_loop[axis_map]) is not None]

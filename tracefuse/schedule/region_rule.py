@@ -24,6 +24,10 @@ from tracefuse.schedule.work_after_exchanges import after_exchanges
 CHEAP_OPERANDS = 1
 """A node that reads at most this many tensors may be cheap: recomputing it costs each consumer at most one read."""
 
+SLACK = 1 / 8
+"""How much more code than a merge a check of a whole region accepts, as a part of the bound. The check meets the nodes
+in another order, and counts a little more or less code; a group that it refuses starts the merging over."""
+
 
 class RegionRule:
     """The merge rule for the regions of a fusion; implements segments.Rule.
@@ -36,6 +40,7 @@ class RegionRule:
     def __init__(self, fusion: Fusion, graph: Graph, nodes: tuple[Node, ...], *, bounded: bool = False) -> None:
         self.fusion, self.graph, self.nodes, self.is_bounded = fusion, graph, nodes, bounded
         self.most_code = MOST_CODE if bounded else math.inf
+        self.most_code_of_whole = self.most_code * (1 + SLACK)
         self._facts: dict[int, Facts] = {}
         self._inputs = frozenset(fusion.inputs)
 
@@ -227,7 +232,7 @@ class _Judgement:
         return verdict
 
     def _union(self, facts: Facts, part: int, edges: tuple[Edge, ...]) -> Verdict:
-        most_code = self.rule.most_code
+        most_code = self.rule.most_code_of_whole
         verdict = merge_facts(facts, self.facts[part], edges, self.fixed, folding=True, most_code=most_code)
         if verdict:
             assert isinstance(verdict.facts, Facts)

@@ -209,6 +209,7 @@ class TemplateSet:
     padded for the library. rates: constants of the chip for the cost model. attention: the attentions that a kernel
     computes. row_updates: kernels combine rows at positions that are data. tiled_products: the products of matrices
     that a kernel computes. repetitions: the values that are stored instead of being computed again for every row.
+    orders_results: calls may give results in the operands' order in memory.
     """
 
     templates: tuple[Template[Any], ...]
@@ -223,6 +224,7 @@ class TemplateSet:
     row_updates: bool = False
     tiled_products: TiledProductBounds | None = None
     repetitions: RepetitionBounds | None = None
+    orders_results: bool = False
 
     def products(self, in_steps: bool) -> ProductBounds | None:
         """Returns the products that become sums. in_steps: in steps of loops."""

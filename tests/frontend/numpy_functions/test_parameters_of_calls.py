@@ -121,6 +121,32 @@ CALLS = {
         "X.fill(None)", "X.__setitem__(0, None)", "X.flat.__setitem__(slice(2), None)", "np.putmask(X, X > 0, None)",
         "X.astype(int).put([0], None)", "X.astype(int).flat.__setitem__(0, None)", "(X > 0).fill(None)",
     ),
+    "positions of arrays without elements": (
+        "np.take(E.T, [-7], axis=1)", "np.take_along_axis(E, np.array([[5]]), axis=0)", "np.choose(I + 2, [E.T, E.T])",
+        "E.T[:, I + 2]", "E[I + 2]", "np.take(E, I + 2, axis=0)", "E.T.__setitem__((slice(None), I + 2), 1)",
+        "E.__setitem__(np.triu_indices(2), 1)", "E[:, :, None].T.__setitem__(np.diag_indices(2), 1)",
+        "np.put_along_axis(Q, I[None], 1, axis=0)", "(np.negative.at(X, (([0, 1], [0, 1]),)), X)[1]",
+    ),
+    "the first error of an update": (
+        "X[np.diag_indices(3)].__iadd__(np.ones(2))", "X.__setitem__(np.diag_indices(3), np.ones(2))",
+        "X[[0, 2], np.array([0])].__iadd__(1j)", "X[:, :1].T[np.array([[0], [1]])].__imul__(np.ones(4))",
+    ),
+    "subscripts": (
+        "np.einsum('i...->i', X)", "np.einsum('i...->i', X, optimize=True)", "np.einsum('ij,ij->iz', X, X)",
+        "np.einsum('ij,ij->z', X, X, optimize=True)",
+    ),
+    "initial values": (
+        "np.sum(X * -0.0, initial=-0.0)", "np.max(E * 1j, axis=1, initial=1 - 0j)", "np.prod(X * 1j, initial=np.inf)",
+        "np.max((X > 9) * 0.0, initial=-0.0)", "np.prod(X + 1j, where=X > 2)", "np.multiply.accumulate(I, axis=None)",
+    ),
+    "ends of complex values": (
+        "np.interp(X, X[0], X[0] * 1j, left=np.complex128(2j))", "np.interp(X, X[0] + 1, X[0], left=np.array(1j))",
+        "np.interp(X, X[0] + 1, X[0] * 1j, left=np.complex64(2j))",
+    ),
+    "ufuncs of selected elements into themselves": (
+        "(u := U[U > 0], np.arctan2(u, u, u, casting='unsafe'))", "(x := X[X > 2], np.add(x, 1, x, where=x > 4))[0]",
+        "(x := X[X > 2], np.divmod(x, 2, out=(x, x * 2)))",
+    ),
     "characters of types": ("np.mintypecode([X, 'f'])", "np.mintypecode((X > 0, X * 1j))"),
     "results that are cast by any rule": (
         "np.concatenate([X[0], [1j] * 3], casting='unsafe', out=np.zeros(6, np.float32))",
@@ -168,6 +194,11 @@ def test_lists_that_contain_themselves_raise_as_in_numpy() -> None:
         (lambda x: np.fft.rfftn(x, None, (1.0,)), np.zeros(0)),
         (lambda x: np.fft.irfftn(x, 0, (0,)), np.float64(1.0)),
         (lambda x: np.fft.rfftn(x, None, "a"), np.zeros(0)),
+        (lambda x: np.right_shift(0, x, 0, casting="unsafe"), np.ones(2, int)),
+        *((lambda x, out=out: x.sum(out=out), np.ones(2)) for out in (1.5, [0], np.float64(3), ())),
+        *((lambda x, f=f: f(x, out=3), np.ones(2)) for f in (np.sqrt, np.var, np.cumsum, np.argmax, np.median)),
+        (lambda x: np.concatenate([x, x], out="a"), np.ones(2)),
+        (lambda x: np.stack([x, x], out=(np.zeros(2),)), np.ones(2)),
     ],
 )
 def test_the_first_of_several_errors_of_a_call_is_of_numpys_class(function: Any, x: Any) -> None:

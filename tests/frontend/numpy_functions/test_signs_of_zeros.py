@@ -34,3 +34,14 @@ def test_the_reciprocal_of_a_rectified_negative_zero_is_infinite_and_positive() 
     with np.errstate(divide="ignore"):
         expected = 1 / np.maximum(np.array([-0.0] * 9), 0.0)
     np.testing.assert_array_equal(fuse(lambda x: 1 / np.maximum(x, 0.0))(np.array([-0.0] * 9)), expected)
+
+
+@pytest.mark.parametrize("number", [complex(np.inf, 0), complex(-0.0, -0.0), complex(1, -0.0), complex(0, -2)])
+def test_a_product_of_one_complex_number_starts_at_one(number: complex) -> None:
+    x = np.array([number])
+    for function in (np.prod, lambda x: np.nanprod(x, axis=0), lambda x: np.multiply.reduce(x[:, None], axis=1)):
+        with np.errstate(invalid="ignore"):
+            result, expected = np.ravel(fuse(function, target="cpu")(x)), np.ravel(function(x))
+        for mine, right in ((result.real, expected.real), (result.imag, expected.imag)):
+            np.testing.assert_array_equal(mine, right)
+            np.testing.assert_array_equal(np.signbit(mine)[mine == 0], np.signbit(right)[right == 0])

@@ -52,13 +52,14 @@ class Environment:
 
     axes: for the id of each extent, the input and the axis that it belongs to. effects: the results of each effect that
     has run, in order. printed: the number of lines that it has printed. drawn: the states of generators before their
-    first draw, or None if the call has drawn without a note.
+    first draw, or None if the call has drawn without a note. is_known: whether the call followed known answers to the
+    last stage.
     """
 
     def __init__(self, values: dict[int, Any], axes: Mapping[int, tuple[int, int]]) -> None:
         self.values, self.axes = values, axes
         self.effects: list[tuple[Any, ...]] = []
-        self.printed = 0
+        self.printed, self.is_known = 0, False
         self.drawn: DrawnStates | None = DrawnStates()
 
     @property

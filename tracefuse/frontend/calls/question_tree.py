@@ -171,8 +171,7 @@ class QuestionTree:
             self._run(node, environment, call)
             question = node.stage.question
             if question is None:
-                self.hits += 1
-                progress.entry = node.entry
+                progress.entry, environment.is_known = node.entry, True
                 return progress
             answer = self.compiler.answer(question, values)
             path.append(node)

@@ -261,7 +261,7 @@ class ShardedFusedFunction(FusedFunction[..., Any]):
         return None
 
     def _compile_local(self, local: Fusion, options: Options, device: int | None) -> Executable:
-        return cast("Executable", FusedFunction._compile(self, local, options, device))
+        return cast("Executable", FusedFunction._compile(self, local, options, ("ranks", device)))
 
     def _tree(self, call: CallArguments, options: Options) -> QuestionTree:
         """An empty tree for calls like this one, whose stages are placed over the mesh."""

@@ -73,6 +73,13 @@ class HiddenInvariants:
         total = self._sum(changing, total)
         return total.binary("add", constant, "nsw ") if constant else total
 
+    def step(self, index: ir.Expression) -> int | None:
+        """Return by how many positions an index grows with each iteration; None if that is not known."""
+        counts: Counter[ir.Expression] = Counter()
+        self._count_terms(index, 1, counts)
+        steps = counts.pop(self._loop.variable, 0)
+        return steps if all(self._is_invariant(term) for term, count in counts.items() if count) else None
+
     def _count_terms(self, index: ir.Expression, sign: int, counts: Counter[ir.Expression]) -> int:
         """Add the terms of a sum to `counts`; return its constant."""
         constant, waiting = 0, [(index, sign)]

@@ -1,8 +1,9 @@
 """Whether the arguments of a call are those of a record (`kernel/llvm/replay_functions.py`), in LLVM IR.
 
-What an argument has to be is four words: of an array the address of its type, its rank, the address of its extents, and
-that of its strides, or 0 for an array that has to be contiguous; of a float, zeros; of an integer, 0, 1 and its value.
-The elements of an array have to be aligned. The fields of arrays are read at their offsets.
+What an argument has to be is four words: of an array the address of its type, its rank and flags that it has to have,
+the address of its extents, and that of its strides, or 0 for an array that has to be contiguous; of a float, zeros; of
+an integer, 0, 1 and its value. The elements of an array have to be aligned. The fields of arrays are read at their
+offsets.
 
 Must not know: plans.
 """
@@ -15,8 +16,11 @@ import numpy as np
 
 from tracefuse.kernel.llvm.shared_functions import HEADER_BYTES
 
-_PLAIN, _ALIGNED = 0x101, 0x100
-"""The flags that an array has to have: one that is contiguous, and one with strides."""
+_PLAIN, _ALIGNED, WRITABLE = 0x101, 0x100, 0x400
+"""The flags that an array has to have: one that is contiguous, one with strides, and one that the call updates."""
+
+FLAGS_SHIFT = 32
+"""The place of further flags in the word of the rank."""
 
 
 def reads_fields() -> bool:
@@ -92,13 +96,17 @@ fields:
   %flags = load i32, ptr %flags.place
   %strides.expected = call ptr @pointer(ptr %expected, i64 3)
   %any.strides = icmp eq ptr %strides.expected, null
-  %mask = select i1 %any.strides, i32 {plain}, i32 {aligned}
+  %usual = select i1 %any.strides, i32 {plain}, i32 {aligned}
+  %second.word = call i64 @word(ptr %expected, i64 1)
+  %more.word = lshr i64 %second.word, {flags_shift}
+  %more = trunc i64 %more.word to i32
+  %mask = or i32 %usual, %more
   %plain = and i32 %flags, %mask
   %is.plain = icmp eq i32 %plain, %mask
   %rank.place = getelementptr i8, ptr %object, i64 {rank_offset}
   %rank.short = load i32, ptr %rank.place
   %rank = sext i32 %rank.short to i64
-  %rank.expected = call i64 @word(ptr %expected, i64 1)
+  %rank.expected = and i64 %second.word, {rank_mask}
   %same.rank = icmp eq i64 %rank, %rank.expected
   %both = and i1 %same.descr, %is.plain
   %all = and i1 %both, %same.rank
@@ -197,4 +205,6 @@ def arguments_text() -> str:
         strides_offset=HEADER_BYTES + 24,
         plain=_PLAIN,
         aligned=_ALIGNED,
+        flags_shift=FLAGS_SHIFT,
+        rank_mask=(1 << FLAGS_SHIFT) - 1,
     )

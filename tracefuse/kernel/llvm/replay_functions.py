@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from tracefuse.kernel.llvm.replay_arguments import arguments_text
 from tracefuse.kernel.llvm.replay_arrays import arrays_text
+from tracefuse.kernel.llvm.replay_copies import copies_text
 from tracefuse.kernel.llvm.shared_functions import HEADER_BYTES
 
 REPLAY = "tracefuse_replay"
@@ -20,12 +21,13 @@ REPLAY = "tracefuse_replay"
 
 MOST_RECORDS = 8
 
-ALLOCATE, LAUNCH, RELEASE, RETURN = range(4)
+ALLOCATE, LAUNCH, RELEASE, RETURN, COPY, APART = range(6)
 """Instructions and their words: value, descr, rank, address of extents, owners, shape, dtype; launch record, slots,
-their address, patches, their address; value; results, address of their values.
+their address, patches, their address; value; results, address of their values; those of
+`kernel/llvm/replay_copies.py`. Where two arrays that have to be apart are not, a call runs without a record.
 
-A patch is a slot, a value and a kind: PATCH_ADDRESS, PATCH_DOUBLE or PATCH_SINGLE of it. PATCH_FLAG is the address of a
-word of the call, in which kernels leave a number where an index is out of range.
+A patch is a slot, a value, a kind and an offset: PATCH_ADDRESS, that many bytes on, PATCH_DOUBLE or PATCH_SINGLE of the
+value. PATCH_FLAG is the address of a word of the call, in which kernels leave a number where an index is out of range.
 """
 
 PATCH_ADDRESS, PATCH_DOUBLE, PATCH_SINGLE, PATCH_FLAG = range(4)
@@ -57,7 +59,7 @@ head:
   %more = icmp slt i64 %k, %patches
   br i1 %more, label %patch, label %run
 patch:
-  %entry = getelementptr [3 x i64], ptr %patch.table, i64 %k
+  %entry = getelementptr [4 x i64], ptr %patch.table, i64 %k
   %number = call i64 @word(ptr %entry, i64 0)
   %value = call i64 @word(ptr %entry, i64 1)
   %kind = call i64 @word(ptr %entry, i64 2)
@@ -75,7 +77,9 @@ valued:
 array:
   %data.place = getelementptr i8, ptr %object, i64 {data_offset}
   %data = load ptr, ptr %data.place
-  store ptr %data, ptr %slot
+  %offset = call i64 @word(ptr %entry, i64 3)
+  %element = getelementptr i8, ptr %data, i64 %offset
+  store ptr %element, ptr %slot
   br label %back
 number_:
   %double = call double @PyFloat_AsDouble(ptr %object)
@@ -173,13 +177,25 @@ argument:
   br label %arguments.head
 head:
   %words = phi ptr [ %code, %arguments.head ], [ %after.allocation, %allocated ], [ %after.launch, %launched ],
-    [ %after.release, %released ]
+    [ %after.release, %released ], [ %after.copy, %copied ], [ %after.test, %tested ]
   %operation = call i64 @word(ptr %words, i64 0)
   switch i64 %operation, label %end [
     i64 {allocate}, label %allocated_
     i64 {launch}, label %launched
     i64 {release}, label %released
+    i64 {copy}, label %copied
+    i64 {apart}, label %tested_
   ]
+copied:
+  call void @copy(ptr %words, ptr %values)
+  %after.copy = getelementptr i64, ptr %words, i64 12
+  br label %head
+tested_:
+  %apart = call i1 @are_apart(ptr %words, ptr %values)
+  br i1 %apart, label %tested, label %failure
+tested:
+  %after.test = getelementptr i64, ptr %words, i64 7
+  br label %head
 allocated_:
   %array = call ptr @new_array(ptr %words, ptr %make)
   %failed = icmp eq ptr %array, null
@@ -275,6 +291,7 @@ def replay_text(code_field: int, function_field: int, parallel_field: int) -> st
     return (
         arguments_text()
         + arrays_text()
+        + copies_text()
         + _TEXT.format(
             replay=REPLAY,
             data_offset=HEADER_BYTES,
@@ -284,6 +301,8 @@ def replay_text(code_field: int, function_field: int, parallel_field: int) -> st
             allocate=ALLOCATE,
             launch=LAUNCH,
             release=RELEASE,
+            copy=COPY,
+            apart=APART,
             code_field=code_field,
             function_field=function_field,
             parallel_field=parallel_field,

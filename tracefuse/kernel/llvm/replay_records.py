@@ -23,9 +23,13 @@ _METH_O = 0x8
 
 
 class CallValue(NamedTuple):
-    """An argument of a kernel that a call has as a value: an argument of the call, or an array that it allocated."""
+    """An argument of a kernel that a call has as a value: an argument of the call, or an array that it allocated.
+
+    offset: the bytes from the first element of the array to the one that the kernel gets.
+    """
 
     number: int
+    offset: int = 0
 
 
 class ErrorFlag(NamedTuple):
@@ -61,10 +65,30 @@ class Released:
     number: int
 
 
-Step: TypeAlias = Allocated | Launched | Released
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """A copy of a contiguous array into another place. runs: see `replay_copies.runs_of`."""
 
-Argument: TypeAlias = tuple[np.dtype[Any], tuple[int, ...], tuple[int, ...] | None] | int | None
-"""What an argument of a call is: an array of a type, a shape and strides (None: contiguous); an integer; a float."""
+    source: CallValue
+    target: CallValue
+    runs: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Apart:
+    """Two arrays that share no memory, each from a place on and so many bytes long; else no record fits the call."""
+
+    first: CallValue
+    first_bytes: int
+    second: CallValue
+    second_bytes: int
+
+
+Step: TypeAlias = Allocated | Launched | Released | Copied | Apart
+
+Argument: TypeAlias = tuple[np.dtype[Any], tuple[int, ...], tuple[int, ...] | None, bool] | int | None
+"""What an argument of a call is: an array of a type, a shape and strides (None: contiguous), and whether the call
+updates it; an integer; a float."""
 
 register(Cache(
     "kernel.llvm.replay_records.ReplayChain._kept", "records of calls that are replayed", "sizes of arguments",
@@ -100,9 +124,10 @@ def _record(arguments: Sequence[Argument], steps: Sequence[Step], results: Seque
         elif isinstance(argument, int):
             table += (0, 1, argument, 0)
         else:
-            dtype, shape, strides = argument
+            dtype, shape, strides, is_updated = argument
             steps_of = 0 if strides is None else words.array(strides)
-            table += (words.object(dtype), len(shape), words.array(shape), steps_of)
+            flags = replay_arguments.WRITABLE << replay_arguments.FLAGS_SHIFT if is_updated else 0
+            table += (words.object(dtype), len(shape) | flags, words.array(shape), steps_of)
     launches = [record_of(step.function) for step in steps if isinstance(step, Launched)]
     code = [word for step in steps for word in _step(step, words)]
     code += (replay_functions.RETURN, len(results), words.array(results))
@@ -125,6 +150,10 @@ def _step(step: Step, words: _Words) -> tuple[int, ...]:
             return (replay_functions.RELEASE, number)
         case Launched(function, arguments):
             return _launch(function, arguments, words)
+        case Copied(source, target, runs):
+            return (replay_functions.COPY, *source, *target, *runs)
+        case Apart(first, first_bytes, second, second_bytes):
+            return (replay_functions.APART, *first, first_bytes, *second, second_bytes)
 
 
 def _launch(
@@ -136,14 +165,14 @@ def _launch(
     for slot, (kind, argument) in enumerate(zip(launch.facts.kinds, arguments, strict=True)):
         if isinstance(argument, CallValue):
             slots.append(0)
-            patches += (slot, argument.number, _PATCHES[kind])
+            patches += (slot, argument.number, _PATCHES[kind], argument.offset)
         elif isinstance(argument, ErrorFlag):
             slots.append(0)
-            patches += (slot, 0, replay_functions.PATCH_FLAG)
+            patches += (slot, 0, replay_functions.PATCH_FLAG, 0)
         else:
             slots.append(_bits(kind, argument))
     template, table = words.array(slots), words.array(patches)
-    return (replay_functions.LAUNCH, launch.address, len(slots), template, len(patches) // 3, table)
+    return (replay_functions.LAUNCH, launch.address, len(slots), template, len(patches) // 4, table)
 
 
 _PATCHES = {

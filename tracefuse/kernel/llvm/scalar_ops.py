@@ -154,7 +154,18 @@ def cast(value: LlvmValue, source: DType, target: DType, processor: Processor) -
     type_ = register_type(target)
     if source.is_floating:
         return value.convert("fpext" if target.itemsize > source.itemsize else "fptrunc", type_)
+    if source is dtypes.uint64 and target is dtypes.float32:
+        return _float_of_uint64(value)
     return value.convert("sitofp" if source.kind == "int" else "uitofp", type_)
+
+
+def _float_of_uint64(value: LlvmValue) -> LlvmValue:
+    """Converts a uint64 to float32 by signed conversions: of itself, or of its half, which keeps whether a bit is lost.
+
+    LLVM takes two values of `uitofp` with 32 equal high bits for uint32, also where these bits are 1.
+    """
+    half = (value.logical_shift(1) | (value & 1)).convert("sitofp", "float")
+    return value.compare("slt", 0).select(half + half, value.convert("sitofp", "float"))
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from tracefuse.kernel.llvm.loop_metadata import Metadata
 from tracefuse.kernel.llvm.scalar_ops import memory_type, register_type
 from tracefuse.kernel.llvm.text_builder import Builder, LlvmValue, Processor
 from tracefuse.kernel.llvm.tile_transpose import transpose_symbol
+from tracefuse.kernel.llvm.whole_vectors import WholeVectors, trips_from_zero
 
 _ACCUMULATE = {"add": "fadd", "mul": "fmul"}
 # A constant-size buffer larger than this, in bytes, is a scratch buffer of `chunk` instead of on the stack of `body`.
@@ -293,6 +294,8 @@ class Emitter:
         if len(parts) > 1:
             self.statements(parts)
             return
+        if s.kind == "vector" and self._emit_vectors(s):
+            return
         if s.kind == "vector":
             group = self.metadata.access_group()
             metadata = self.metadata.vector_loop(group, interleave_count(s, self.processor.vector_bits // 8))
@@ -303,6 +306,22 @@ class Emitter:
             group = self.access_group or ""
             metadata = self.metadata.unrolled_loop() if s.kind == "unroll" else self.metadata.serial_loop()
         self.loop(s.variable, (start, stop, step), s.body, metadata, group)
+
+    def _emit_vectors(self, s: ir.For) -> bool:
+        """Emit a vector loop whose iterations fill registers without a loop; return False for another one."""
+        if self.access_group or self.hides_loads or not trips_from_zero(s):
+            return False
+        self.plain.add(s.variable.name)
+        invariants = HiddenInvariants(s, self.builder, self._is_plain_index, self.index)
+        invariants.counter = self.builder.literal(0, "i64")
+        vectors = WholeVectors(s, invariants, self.builder, self.flags, self._address, self.expression, alignment)
+        if not vectors.fill_registers(self.processor.vector_bits):
+            return False
+        outer, place, self.invariants = self.invariants, len(self.builder.lines), invariants
+        vectors.emit()
+        self.builder.lines[place:place] = invariants.lines
+        self.invariants = outer
+        return True
 
     def _vector_loop(self, s: ir.For, start: LlvmValue, stop: LlvmValue, metadata: str, group: str) -> None:
         """Emit a vector loop from zero on, with its invariant index arithmetic before it."""

@@ -63,6 +63,7 @@ CPU_TEMPLATES = TemplateSet(
     rates=_rates,
     attention=AttentionBounds(256, 1, 0, types=HALVES | {float32}, packs=True, scores=1 << 14, keys=KEYS),
     row_updates=True,
+    orders_results=True,
     tiled_products=TiledProductBounds(dict.fromkeys((*HALVES, float32, float64), 0), rows=8, columns=16, least=1 << 15),
     repetitions=RepetitionBounds(4, ((EXPENSIVE, 4, 1 << 11), (4, 16, 1 << 13))),
 )

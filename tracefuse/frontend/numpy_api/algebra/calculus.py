@@ -178,15 +178,24 @@ _LOOKS_AT_NOTHING = np.lib.NumpyVersion(np.__version__) >= "2.5.0"
 
 
 def _real_end(value: Any, x: Traced) -> Any:
-    """The number beyond an end: of a complex scalar of NumPy the real part; a complex number of Python raises."""
+    """The number beyond an end: of a complex scalar of NumPy the real part; of another complex number none."""
     if isinstance(value, np.complexfloating):
         return float(value.real)
-    is_complex = isinstance(value, complex) or (isinstance(value, Traced) and value.value.dtype.is_complex)
-    if is_complex and (isinstance(value, complex) or value.weak is not None):
+    is_complex = isinstance(value, complex) or (hasattr(value, "dtype") and value.dtype.kind == "c")
+    if is_complex and not (isinstance(value, Traced) and value.is_immutable and value.weak is None):
         if _LOOKS_AT_NOTHING and x.recorder.decide(product(x.extents), "==", 0, "whether np.interp has elements"):
             return None
         raise DtypeError("np.interp: an end is complex, the values are real", hint="give a real number")
     return traced_ops.astype(value, dtypes.float64) if is_complex else value
+
+
+def _complex_end(value: Any) -> Any:
+    """The number beyond an end of complex values: of a complex64 scalar the real part, as it is no number of Python."""
+    if isinstance(value, np.complexfloating):
+        return complex(value) if isinstance(value, complex) else float(value.real)
+    is_scalar = isinstance(value, Traced) and value.is_immutable and value.weak is None
+    is_short = is_scalar and value.value.dtype is dtypes.complex64
+    return traced_ops.astype(value, dtypes.float64) if is_short else value
 
 
 @implements(np.interp)
@@ -203,6 +212,8 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
         left = right = None
     if not as_operand(fp).value.dtype.is_complex:
         left, right = _real_end(left, at), _real_end(right, at)
+    else:
+        left, right = _complex_end(left), _complex_end(right)
     parameters = {"x": at, "xp": xp, "fp": fp, "left": left, "right": right, "period": period}
     return call_whole(op_named("interp"), "np.interp", parameters)
 

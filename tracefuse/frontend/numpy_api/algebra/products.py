@@ -166,7 +166,7 @@ def einsum(*operands: Any, out: Any = None, dtype: Any = None, optimize: Any = F
     refuse("np.einsum", **{k: v for k, v in more.items() if k not in ("order", "casting")})
     subscripts, arrays = _parse_subscripts(operands)
     tensors = [as_tensor(a) for a in arrays]
-    letters, result = _expand_subscripts(subscripts, [len(a.extents) for a in tensors])
+    letters, result = _expand_subscripts(subscripts, [len(a.extents) for a in tensors], optimize is False)
     is_view = len(tensors) == 1 and out is None and set(letters[0]) == set(result)
     if dtype is not None and not is_view:  # NumPy returns a view of the operand, whatever the type
         rule = more.get("casting", "safe")
@@ -258,8 +258,11 @@ def _parse_subscripts(operands: Sequence[Any]) -> tuple[str, Sequence[Any]]:
     return ",".join(texts) + result, arrays
 
 
-def _expand_subscripts(subscripts: str, ranks: Sequence[int]) -> tuple[list[str], str]:
-    """Returns the letters of each operand and of the result, with ellipses and an implicit result expanded."""
+def _expand_subscripts(subscripts: str, ranks: Sequence[int], names_all: bool) -> tuple[list[str], str]:
+    """Returns the letters of each operand and of the result, with ellipses and an implicit result expanded.
+
+    names_all: whether a result has to name the axes of an ellipsis, as in NumPy without `optimize=`.
+    """
     inputs, arrow, result = subscripts.partition("->")
     texts = inputs.split(",")
     if len(texts) != len(ranks):
@@ -276,12 +279,20 @@ def _expand_subscripts(subscripts: str, ranks: Sequence[int]) -> tuple[list[str]
         letters.append(text.replace("...", "".join(reversed(_ELLIPSIS[:count]))))
     free = "".join(reversed(_ELLIPSIS[:widest]))
     if arrow:
+        if names_all and free and "..." not in result:
+            raise ShapeError(
+                f"einsum: {subscripts!r} has no '...' in its result for the axes of an ellipsis",
+                hint="write '...' in the result, or name the axes that are summed",
+            )
         result = result.replace("...", free)
     else:
         everything = "".join(letters)
         result = free + "".join(sorted(x for x in set(everything) - set(free) if everything.count(x) == 1))
     if len(set(result)) != len(result):
         raise ShapeError(f"einsum: the result {result!r} repeats a letter", hint="name each letter once")
+    unknown = [letter for letter in result if not any(letter in own for own in letters)]
+    if unknown:
+        raise ShapeError(f"einsum: the result has {unknown[0]!r}, which is in no operand", where=source.user_line())
     return letters, result
 
 

@@ -126,8 +126,13 @@ def resize(a: Any, new_shape: Any) -> Any:
         count = count * extent
     if not flat.shape[0] > 0:
         return np.zeros_like(flat, shape=tuple(shape))
-    places = traced_ops.iota(recorder, 0, 1, recorder.plain(count), dtypes.int64) % flat.shape[0]
-    return shaping.reshape(shaping.take(flat, places), tuple(shape))
+    length, reason = flat.shape[0], "how often np.resize repeats elements"
+    if recorder.decide(recorder.plain(count), "<=", recorder.plain(length), reason):
+        filled = traced_ops.copy(flat[:count])
+    else:
+        whole = count // length
+        filled = np.concatenate([np.tile(flat, whole), flat[: count - whole * length]])
+    return shaping.reshape(filled, tuple(shape))
 
 
 # -- coordinates ------------------------------------------------------------------------------------------------------

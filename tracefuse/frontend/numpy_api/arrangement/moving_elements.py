@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from tracefuse.frontend.tracer.values import views
 from tracefuse.frontend.tracer.values.traced import Traced
 from tracefuse.frontend.tracer.values.views import take_view
 from tracefuse.ir.axes import normalize_axis
-from tracefuse.ir.extents import product
+from tracefuse.ir.extents import Extent, product
 
 FUNCTIONS = Functions()
 implements = FUNCTIONS.implements
@@ -102,7 +103,17 @@ def take_along_axis(arr: Any, indices: Any, axis: Any = -1) -> Any:
         raise IndexTypeError(f"`indices` must be an integer array, not {index.value.dtype}", hint="cast them")
     index = traced_ops.astype(index, dtypes.int64, copy=False)
     dim = normalize_axis(operator.index(axis), len(traced.extents))
+    index = checked_unless_empty(index, (*index.extents, *traced.extents[:dim], *traced.extents[dim + 1 :]))
     return traced.recorder.movement("take_along_axis", [_along_positions(traced, index, dim), index], dim=dim)
+
+
+def checked_unless_empty(positions: Any, extents: Sequence[Extent]) -> Any:
+    """Returns positions, or zeros in their place where one of some extents is 0: NumPy checks none of them then."""
+    traced, count = as_tensor(positions), product(extents)
+    recorder = traced.recorder
+    if recorder.known(count) == 0 and recorder.decide(count, "==", 0, "whether elements are taken"):
+        return np.zeros_like(traced)
+    return positions
 
 
 def _along_positions(x: Any, index: Any, dim: int) -> Any:
@@ -133,6 +144,7 @@ def take(a: Any, indices: Any, axis: Any = None, out: Any = None, mode: str = "r
     if mode == "raise" and axis is not None:
         traced, dim = as_tensor(a), normalize_axis(operator.index(axis), len(as_tensor(a).extents))
         shaping.require_positions(traced, dim, [indices], product(traced.extents[:dim]))
+        indices = checked_unless_empty(indices, traced.extents[:dim])
     result = shaping.take(a, indices, axis)
     return result if out is None else into_selected(out, result)
 

@@ -200,12 +200,14 @@ def put_along_axis(arr: Any, indices: Any, values: Any, axis: Any) -> None:
     target, index = as_array(arr), as_array(indices)
     if not index.value.dtype.is_integer:
         raise IndexTypeError(f"`indices` must be an integer array, not {index.value.dtype}", hint="cast them")
-    dim = normalize_axis(operator.index(axis), len(target.extents))
-    recorder = target.recorder
+    dim, recorder = normalize_axis(operator.index(axis), len(target.extents)), target.recorder
+    if len(index.extents) != len(target.extents):
+        message = "`indices` and `arr` must have the same number of dimensions"
+        raise ShapeError(message, hint="give positions of the shape of the array", where=source.user_line())
     repeated = _repeated_axes(target, index, dim)
     sizes = [index.shape[k] if k == dim or k in repeated else target.shape[k] for k in range(len(target.extents))]
     message = "shape mismatch: indexing arrays could not be broadcast together: {left} and {right}"
-    for k in range(len(sizes) if len(index.extents) == len(sizes) else 0):
+    for k in range(len(sizes)):
         if k != dim and k not in repeated and not recorder.decide(index.extents[k], "==", 1, "np.put_along_axis"):
             hint, where = "give positions of the shape of the array", source.user_line()
             recorder.builder.require(index.extents[k], "==", target.extents[k], message, hint, where, OutOfRangeError)
@@ -218,8 +220,6 @@ def put_along_axis(arr: Any, indices: Any, values: Any, axis: Any) -> None:
 def _repeated_axes(target: Any, index: Any, dim: int) -> list[int]:
     """The axes beside `dim` of extent 1 that several positions of the index repeat."""
     decide, question = target.recorder.decide, "whether np.put_along_axis repeats an axis"
-    if len(index.extents) != len(target.extents):
-        return []
     pairs = [(k, *extents) for k, extents in enumerate(zip(target.extents, index.extents, strict=True)) if k != dim]
     return [k for k, size, count in pairs if decide(size, "==", 1, question) and not decide(count, "==", 1, question)]
 

@@ -17,6 +17,7 @@ from tracefuse.errors import (
     ShapeError,
     UnsupportedError,
 )
+from tracefuse.frontend.numpy_api.arrangement.moving_elements import checked_unless_empty
 from tracefuse.frontend.numpy_api.registration.registry import Functions
 from tracefuse.frontend.tracer.array_ops import assignment, shaping, traced_ops
 from tracefuse.frontend.tracer.array_ops.in_place import into
@@ -110,6 +111,7 @@ def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Any:
     if mode == "wrap":
         index = index % len(options)
     elif mode == "raise":
+        index = checked_unless_empty(index, [extent for one in (index, *options) for extent in as_array(one).extents])
         index = apply("checked_position", traced_ops.astype(index, np.int64, copy=False), len(options))
     result = traced_ops.copy(options[-1])
     for number in range(len(options) - 2, -1, -1):

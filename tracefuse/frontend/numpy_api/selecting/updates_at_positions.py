@@ -28,6 +28,7 @@ def update_at(ufunc: np.ufunc, target: Any, key: Any, *values: Any) -> None:
         raise missing(f"np.{name}.at on an array that is not traced", "make the array in the function, as np.zeros(n)")
     x: Any = target
     check_writable(x)
+    key = key_parts(key)
     if not values:
         _update_in_turns(ufunc, x, key)
         return
@@ -58,7 +59,7 @@ def update_at(ufunc: np.ufunc, target: Any, key: Any, *values: Any) -> None:
 
 def _check_fits(x: Traced, key: Any, operand: Any) -> None:
     """Requires that positions are inside of an array, and then that values broadcast to the elements there."""
-    if any(map(is_mask, key_parts(key))):
+    if any(map(is_mask, key)):
         return
     elements = as_array(assignment.getitem(x, key))
     if len(as_array(operand).extents) > len(elements.extents):
@@ -97,7 +98,7 @@ _MODULAR = ("add", "subtract", "multiply", "bitwise_and", "bitwise_or", "bitwise
 
 def _update_in_turns(ufunc: np.ufunc, x: Any, key: Any, value: Any = None) -> None:
     """Updates elements in as many turns as the most frequent position occurs; each turn casts to the array's type."""
-    parts = key if isinstance(key, tuple) else (key,)
+    parts = key_parts(key)
     positions = [_known(part) for part in parts if is_array(part) and not is_mask(part)]
     if any(part is None for part in positions):
         _update_between_stages(ufunc, x, key, value)

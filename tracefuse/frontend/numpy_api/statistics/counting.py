@@ -1,7 +1,8 @@
-"""NumPy's counts, histograms of several coordinates, and functions of slices, on traced values."""
+"""NumPy's counts, membership, histograms of several coordinates, and functions of slices, on traced values."""
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -16,11 +17,14 @@ from tracefuse.frontend.tracer.array_ops import shaping, traced_ops
 from tracefuse.frontend.tracer.array_ops.traced_ops import as_number, missing
 from tracefuse.frontend.tracer.effects.assumed_conditions import is_assumed
 from tracefuse.frontend.tracer.libraries.stage_calls import call_between_stages
-from tracefuse.frontend.tracer.values.traced import Traced
+from tracefuse.frontend.tracer.values.traced import Traced, holds_traced
 from tracefuse.ir.extents import product
 
 FUNCTIONS = Functions()
 implements = FUNCTIONS.implements
+
+MOST_COMPARED = 8
+"""The numbers that `np.isin` compares with each element; more are searched for by NumPy itself."""
 
 
 @implements(np.bincount)
@@ -104,6 +108,34 @@ def histogramdd(sample: Any, bins: Any = 10, range: Any = None, density: Any = N
     named = {"sample": points, **parameters, "coordinates": count}
     counts, *edges = call_whole(op_named("histogramdd"), "np.histogramdd", named)
     return counts, list(edges)
+
+
+@implements(np.isin)
+def isin(element: Any, test_elements: Any, assume_unique: Any = False, invert: Any = False, *, kind: Any = None) -> Any:
+    """Whether each element is among others: a few known numbers are compared one by one, as NumPy does."""
+    numbers = _few_numbers(element, test_elements)
+    if not numbers or kind is not None or not isinstance(invert, bool):
+        parameters = {"assume_unique": assume_unique, "invert": invert, "kind": kind}
+        named = {"element": element, "test_elements": test_elements, **parameters}
+        return call_whole(op_named("isin"), "np.isin", named)
+    values = as_operand(element)
+    if invert:
+        return functools.reduce(operator.and_, [values != number for number in numbers])
+    return functools.reduce(operator.or_, [values == number for number in numbers])
+
+
+def _few_numbers(element: Any, test_elements: Any) -> list[Any]:
+    """The numbers of a short list as scalars of its common type; none of other lists and for uint64.
+
+    NumPy compares uint64 with signed numbers as float64 or exactly, depending on how many there are.
+    """
+    if not isinstance(element, Traced) or isinstance(test_elements, Traced) or holds_traced(test_elements):
+        return []
+    if not isinstance(test_elements, (list, tuple, np.ndarray, np.generic, bool, int, float)):
+        return []
+    numbers = np.asarray(test_elements).ravel()
+    is_exact = np.uint64 not in (element.value.dtype.numpy, numbers.dtype)
+    return list(numbers) if numbers.dtype.kind in "biuf" and numbers.size <= MOST_COMPARED and is_exact else []
 
 
 @implements(np.apply_along_axis)

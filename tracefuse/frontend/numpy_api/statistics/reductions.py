@@ -182,7 +182,8 @@ def cumprod(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any
 
 
 def axis_of_scan(axis: Any, rank: int) -> int:
-    """Returns the axis of ufunc.accumulate, which may be in a tuple of its own."""
+    """Returns the axis of ufunc.accumulate, which may be in a tuple of its own, or None for the only one."""
+    axis = tuple(range(rank)) if axis is None else axis
     if isinstance(axis, tuple):
         if len(axis) != 1:
             raise ShapeError("accumulate does not allow multiple axes", hint="name one axis")

@@ -17,12 +17,12 @@ import numpy as np
 
 from tracefuse import dtypes, source
 from tracefuse.dtypes import dtype_of
-from tracefuse.errors import DtypeError, ShapeError
+from tracefuse.errors import DtypeError
 from tracefuse.frontend.numpy_api.arrangement import grids, strided_views
 from tracefuse.frontend.numpy_api.library_calls import random_calls, sampled_functions
 from tracefuse.frontend.numpy_api.protocols.list_arguments import TAKING_LISTS
 from tracefuse.frontend.numpy_api.registration import array_memory
-from tracefuse.frontend.numpy_api.twins import scipy_calls, tree_functions, window_functions
+from tracefuse.frontend.numpy_api.twins import element_iterators, scipy_calls, tree_functions, window_functions
 from tracefuse.frontend.numpy_api.twins.even_ranges import are_floats, between_ends, floats, integers
 from tracefuse.frontend.numpy_api.twins.index_grids import RecordedGrid, RecordedJoin
 from tracefuse.frontend.tracer.array_ops import shaping, traced_ops
@@ -224,37 +224,8 @@ def rfftfreq(recorder: Recorder, n: Any, d: Any = 1.0, **more: Any) -> Any:
     return integers(recorder, 0, n // 2 + 1, 1, np.int64) * (1.0 / (n * d))
 
 
-@_replaces(np.ndenumerate)
-def ndenumerate(recorder: Recorder, arr: Any) -> Any:
-    """Pairs of positions and elements, in row-major order; the sizes are guarded."""
-    if not isinstance(arr, Traced):
-        return np.ndenumerate(arr)
-    shape = tuple(recorder.pin(extent, "np.ndenumerate") for extent in arr.extents)
-    return ((place, shaping.getitem(arr, place)) for place in np.ndindex(shape))
-
-
-@_replaces(np.nditer)
-def nditer(recorder: Recorder, op: Any, *arguments: Any, **keywords: Any) -> Any:
-    """The elements of one array in the order of memory, as read-only arrays without axes; the sizes are guarded."""
-    if not holds_traced(op) and not isinstance(op, Traced):
-        return np.nditer(op, *arguments, **keywords)
-    if arguments or keywords or not isinstance(op, Traced):
-        raise traced_ops.missing(
-            "np.nditer of several arrays or with flags",
-            "write the function on whole arrays, with np.where for its cases",
-        )
-    reason = "the order of elements in memory"
-    backwards = tuple(
-        axis for axis, stride in enumerate(views.strides_of(op)) if not recorder.decide(0, "<=", stride, reason)
-    )
-    forwards: Any = views.take_view("flip", op, dims=backwards) if backwards else op
-    elements = traced_ops.copy(array_memory.ravel(forwards, "K"))
-    elements.own_memory()
-    elements.read_only = "an element of np.nditer"
-    count = recorder.pin(elements.extents[0], "np.nditer")
-    if not count:
-        raise ShapeError("Iteration of zero-sized operands is not enabled", hint="iterate over x.flat")
-    return (shaping.getitem(elements, (k, ...)) for k in range(count))
+_replaces(np.ndenumerate)(element_iterators.ndenumerate)
+_replaces(np.nditer)(element_iterators.nditer)
 
 
 @_replaces(np.eye)

@@ -268,7 +268,8 @@ def _scattered(
     index_shape, other_extents = index.extents, tuple(target.extents[axis] for axis in rest)
     lead = axes[0] if together else 0
     layout = (*other_extents[:lead], *index_shape, *other_extents[lead:])
-    if axes != list(range(len(axes))) and touches_few(target, product(layout)):
+    is_inner = axes != list(range(len(axes))) and recorder.known(product(layout)) > 0  # rows check their positions
+    if is_inner and touches_few(target, product(layout)):
         indices: dict[int, Any] = {axis: _with_axes_after(arrays[axis], len(rest) - lead) for axis in axes}
         for place, axis in enumerate(rest):
             line = iota(recorder, 0, 1, target.extents[axis], int64)

@@ -13,7 +13,6 @@ from typing import Any
 from segments.lazy_dataclasses import dataclass
 from tracefuse import source
 from tracefuse.dtypes import promote_numpy
-from tracefuse.errors import ShapeError
 from tracefuse.frontend.tracer.array_ops import arithmetic, shaping, traced_ops
 from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_tensor
 from tracefuse.frontend.tracer.values import views
@@ -35,12 +34,9 @@ class Lettered:
 def contract(operands: Sequence[tuple[Any, str]], result: str) -> Any:
     """Sums the product of the operands over every letter that is not in `result`, which gives the order of axes.
 
-    A letter twice in one operand takes its diagonal. Raises ShapeError if a letter of the result is in no operand, or
-    if the axes of a letter have different extents, neither of them 1.
+    A letter twice in one operand takes its diagonal. Every letter of the result is in an operand. Raises ShapeError if
+    the axes of a letter have different extents, neither of them 1.
     """
-    known = {letter for _, letters in operands for letter in letters}
-    if missing := [letter for letter in result if letter not in known]:
-        raise ShapeError(f"einsum: the result has {missing[0]!r}, which is in no operand", where=source.user_line())
     tensors = [as_tensor(value) for value, _ in operands]
     common = promote_numpy([tensor.value.dtype for tensor in tensors])
     alike = [traced_ops.astype(tensor, common, copy=False) for tensor in tensors]

@@ -12,7 +12,7 @@ import numpy as np
 
 from tracefuse import source
 from tracefuse.dtypes import DType
-from tracefuse.errors import DtypeError, ReadOnlyError, ShapeError, UnsupportedError
+from tracefuse.errors import DtypeError, ReadOnlyError, ShapeError, TracefuseError, UnsupportedError
 from tracefuse.frontend.tracer.record.captured_inputs import AnotherAttempt
 from tracefuse.frontend.tracer.record.loop_counters import NotInEveryIteration
 from tracefuse.frontend.tracer.values.traced import Traced
@@ -46,9 +46,12 @@ def note_update(target: Traced) -> None:
         target.recorder.updated[owner.memory.input] = owner
 
 
-def _not_traced(target: Any) -> UnsupportedError:
-    """Returns the error for an in-place update of a value that is not traced."""
+def _not_traced(target: Any) -> TracefuseError:
+    """Returns the error for an in-place update of an array that is not traced, or of what is no array."""
     dtype, kind = getattr(target, "dtype", None), type(target).__name__
+    if isinstance(target, np.generic) or (dtype is None and not isinstance(target, tuple)):
+        message, hint = f"return arrays must be of ArrayType, not {kind}", "give an array: np.zeros(shape, dtype)"
+        return DtypeError(message, hint=hint, where=source.user_line())
     of_type = "" if dtype is None else f" of {dtype}"
     return UnsupportedError(
         f"in-place change of a {kind}{of_type} that is not traced: it lies in the memory of another object, or its "

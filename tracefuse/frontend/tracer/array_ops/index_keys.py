@@ -23,7 +23,7 @@ from tracefuse.frontend.tracer.record.loop_counters import NotInEveryIteration
 from tracefuse.frontend.tracer.record.recorder import Recorder
 from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.values.traced import Traced
-from tracefuse.ir.extents import Extent, ceildiv, mod
+from tracefuse.ir.extents import Extent, ceildiv, mod, product
 from tracefuse.ir.fusion import Shape
 
 
@@ -93,30 +93,36 @@ def are_adjacent(parts: Sequence[Any]) -> bool:
 
 
 MOST_KNOWN = 1024
-"""Positions of a list that are compared with the extent of the axis before anything runs."""
+"""Positions of an array that are compared with the extent of the axis before anything runs."""
 
 
 def require_known_positions(plan: IndexPlan, shape: Shape, recorder: Recorder) -> None:
-    """Requires that positions along one axis which the program names, as in `x[[0, 9]]`, are inside of it."""
-    if len(plan.arrays) != 1:
-        return
-    ((axis, positions),) = plan.arrays.items()
+    """Requires that positions which the program names, as in `x[[0, 9]]`, are inside of their axes."""
+    known = [(axis, _known_numbers(positions, recorder)) for axis, positions in plan.arrays.items()]
+    if not all(numbers.size for _, numbers in known):
+        return  # one is not known, or no element is selected
+    hint, where = "index inside of the axis", source.user_line()
+    for axis, numbers in known:
+        for outermost in {int(numbers.max()), int(numbers.min())}:
+            text = f"index {outermost} is out of bounds for axis {axis} with size {{right}}"
+            least = outermost + 1 if outermost >= 0 else -outermost
+            recorder.builder.require(least, "<=", shape[axis], text, hint, where, OutOfRangeError)
+
+
+def _known_numbers(positions: Any, recorder: Recorder) -> Any:
+    """Returns positions that no argument decides, of at most 1024 elements; others without elements."""
+    unknown = np.zeros(0, np.int64)
     if isinstance(positions, Traced):
         builder, number = recorder.builder, positions.number
-        is_known = number in builder.independent and number not in builder.of_state and len(positions.extents) == 1
-        is_short = is_known and recorder.known(positions.extents[0]) <= MOST_KNOWN
+        is_known = number in builder.independent and number not in builder.of_state
+        is_short = is_known and recorder.known(product(positions.extents)) <= MOST_KNOWN
         positions = recorder.contents.elements(number, None) if is_short else None
     elif not isinstance(positions, list) or any(isinstance(one, (Traced, SymbolicSize)) for one in positions):
-        return
+        return unknown
     numbers = np.asarray(() if positions is None else positions)
-    if numbers.dtype.kind not in "iu" or not 0 < numbers.size <= MOST_KNOWN:
-        return
-    numbers = numbers.astype(np.int64)  # NumPy wraps uint64
-    hint, where = "index inside of the axis", source.user_line()
-    for outermost in {int(numbers.max()), int(numbers.min())}:
-        text = f"index {outermost} is out of bounds for axis {axis} with size {{right}}"
-        least = outermost + 1 if outermost >= 0 else -outermost
-        recorder.builder.require(least, "<=", shape[axis], text, hint, where, OutOfRangeError)
+    if numbers.dtype.kind not in "iu" or numbers.size > MOST_KNOWN:
+        return unknown
+    return numbers.astype(np.int64)  # NumPy wraps uint64
 
 
 def is_array(part: Any) -> bool:

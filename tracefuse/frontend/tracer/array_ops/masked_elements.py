@@ -75,6 +75,10 @@ def _known_truth(part: Any) -> Any:
 _OWN_ATTRIBUTES = frozenset({"values", "mask", "first", "count", "take", "is_of_state", "line", "_taken"})
 
 
+_OF_TYPES = {"dtype", "casting", "signature", "sig", "subok", "order"}
+"""Parameters of a ufunc that say nothing about elements or their places."""
+
+
 class MaskedElements(MaskSelection, NDArrayOperatorsMixin):
     """A selection with NumPy's operators, functions and methods."""
 
@@ -147,11 +151,13 @@ class MaskedElements(MaskSelection, NDArrayOperatorsMixin):
             return self._reduced("dot", ufunc, inputs, {})
         targets = keywords.get("out") or (None,)
         operands = (operand for operand in (*inputs, *targets) if operand is not None)
-        if method != "__call__" or not all(map(self._is_beside, operands)):
+        is_new = all(target is None for target in targets)
+        is_plain = method == "__call__" and not keywords.keys() - ({"out", *_OF_TYPES} if is_new else {"out"})
+        if not is_plain or ufunc.nout > 1 > is_new or not all(map(self._is_beside, operands)):
             return getattr(ufunc, method)(*with_elements(inputs), **with_elements(keywords))
         keywords.pop("out", None)
         result = ufunc(*(value.values if isinstance(value, MaskedElements) else value for value in inputs), **keywords)
-        if targets[0] is None:
+        if is_new:
             return tuple(map(self.with_values, result)) if isinstance(result, tuple) else self.with_values(result)
         (target,) = targets
         if target is not self or isinstance(result, tuple):

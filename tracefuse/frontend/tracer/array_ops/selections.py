@@ -105,13 +105,16 @@ def _as_array(recorder: Recorder, number: int) -> Traced:
 
 
 def _flat_positions(library: Any, mask: Any) -> Any:
-    return library.flatnonzero(mask)
+    return mask.reshape(-1).nonzero()[0]
 
 
 def flat_positions(mask: Any, name: str = "indexing with a boolean mask", where: str | None = None) -> Traced:
     """Returns the positions, int64, of the elements that are not 0, in row-major order. name: for messages."""
     hint = "write np.where(mask, x, other)"
     (positions,) = decided_by_data(name, _flat_positions, [mask], [("n",)], hint, "np.flatnonzero", where)
+    recorder: Recorder = positions.recorder
+    if positions.number in recorder.computed_outside:
+        recorder.fresh_inputs.add(positions.number)
     return positions  # type: ignore[no-any-return]
 
 

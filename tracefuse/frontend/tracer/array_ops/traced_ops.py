@@ -24,6 +24,7 @@ from tracefuse.errors import (
     UnsupportedError,
 )
 from tracefuse.frontend.tracer.array_ops.in_place import into
+from tracefuse.frontend.tracer.array_ops.initial_values import JOINS, check_order, filled, is_empty
 from tracefuse.frontend.tracer.record.assigned_numbers import (
     check_has_no_axes,
     host_number_in,
@@ -38,7 +39,6 @@ from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.values.traced import Traced, ViewStep, holds_traced
 from tracefuse.frontend.tracer.values.ufunc_loops import loop_types
 from tracefuse.ir.axes import normalize_axes, normalize_axis
-from tracefuse.ir.extents import product
 from tracefuse.ops import REGISTRY, Pointwise, Reduction
 
 
@@ -222,24 +222,26 @@ def reduce(
     elif out is not None and name in EXTREME_LOOPS and x.value.dtype is not as_traced(out).value.dtype:
         x = astype(x, loop_type_for(name, x, out), copy=False)
     axes = _reduced_axes(op, axis, len(x.extents))
-    if not has_identity and (where is not None or _is_empty(x, axes)):
+    if not has_identity and (where is not None or is_empty(x, axes)):
         raise NoElementsError(f"{name} with initial=None has no identity", hint="leave initial= out, or give a number")
     if where is not None:
         _check_mask(x, where)
     if initial is not None:
         initial = _initial(op, x, chosen, initial)
-        if op.needs_elements and _is_empty(x, axes):
-            result = _filled(x, axes, keepdims, initial)
+        if op.needs_elements and is_empty(x, axes):
+            result = filled(x, axes, keepdims, initial)
             return result if out is None else into(out, astype(result, out.dtype, copy=False))
+    if initial is not None or where is not None:
+        check_order(name, op.result_type(x.value.dtype, "numpy", chosen), initial)
     if where is not None:
         x = apply("where", where, x, _neutral(op, initial))
     result = x.recorder.reduction(op, x, axes, keepdims, chosen, **attributes)
     if initial is not None:
-        result = apply(_JOINS[name], result, initial)
+        result = apply(JOINS[name], initial, result)
     if out is None:
         return result
     # As in NumPy, the result of a ufunc's reduction is cast without a check.
-    return into(out, astype(result, out.dtype, copy=False) if name in _JOINS else result)
+    return into(out, astype(result, out.dtype, copy=False) if name in JOINS else result)
 
 
 def _neutral(op: Reduction, initial: Any) -> Any:
@@ -308,12 +310,6 @@ def _check_mask(x: Traced, where: Any) -> None:
         )  # fmt: skip
 
 
-_JOINS = {
-    "sum": "add", "prod": "mul", "max": "maximum", "min": "minimum", "any": "logical_or", "all": "logical_and",
-}  # fmt: skip
-"""The op that joins the initial value with the result of a reduction."""
-
-
 def _reduced_axes(op: Reduction, axis: Any, rank: int) -> tuple[int, ...]:
     """Normalises the axes of a reduction.
 
@@ -344,17 +340,6 @@ def _initial(op: Reduction, x: Traced, chosen: DType | None, initial: Any) -> An
     if not isinstance(initial, np.generic):
         initial = number_in(initial, dtype, x.recorder)
     return dtype.numpy.type(initial)
-
-
-def _is_empty(x: Traced, axes: tuple[int, ...]) -> bool:
-    count = product(x.extents[k] for k in axes)
-    return x.recorder.decide(count, "==", 0, "whether a reduction has elements")
-
-
-def _filled(x: Traced, axes: tuple[int, ...], keepdims: bool, value: Any) -> Any:
-    """Returns the result of an empty reduction: its initial value."""
-    shape = [1 if k in axes else e for k, e in enumerate(x.extents) if keepdims or k not in axes]
-    return x.recorder.movement("full", [value], shape=tuple(shape))
 
 
 def sum_of_products(x: Any, axes: tuple[int, ...]) -> Any:

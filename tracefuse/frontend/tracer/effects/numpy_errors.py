@@ -42,8 +42,8 @@ Class = TypeVar("Class", bound=type)
 _OF_OPERANDS = (ShapeError, DtypeError, OutOfRangeError, ScalarError)
 """Errors that follow from the types and the sizes of operands."""
 
-_OF_ARGUMENTS = (TypeError, ValueError, IndexError)
-"""Errors of Python's own functions for arguments that are no arrays."""
+_OF_ARGUMENTS = (TypeError, ValueError, IndexError, AttributeError)
+"""Errors of Python's own functions, and of attributes of arrays, for arguments that are no arrays."""
 
 _OWN = (ScalarError, DtypeError, OutOfRangeError, IntegerRangeError, NoElementsError)
 """Errors of tracefuse by which the classes of NumPy's are raised."""

@@ -85,6 +85,8 @@ class CapturedInputs(Assumptions):
         self.changing: dict[int, Any] = {}
         # How inputs that a library computed between two stages depend on recorded values, by number.
         self.computed_outside: dict[int, ComputedOutside] = {}
+        # Those whose arrays nothing else refers to after the call, so that it may return them.
+        self.fresh_inputs: set[int] = set()
         # How many of the functions that run are differentiated.
         self.differentiated = 0
         # Values whose texts each call makes, and what tells where a text goes.

@@ -181,7 +181,8 @@ class Outcome:
             return NumberLeaf(traced.read)
         tensor = traced_ops.as_tensor(traced) if traced.on_host else traced
         builder = recorder.builder
-        if tensor.number in builder.inputs or tensor.number in builder.outputs:
+        is_fresh = tensor.number in recorder.fresh_inputs and tensor.number not in builder.outputs
+        if (tensor.number in builder.inputs and not is_fresh) or tensor.number in builder.outputs:
             # A result shares no memory with an argument or another result.
             tensor = recorder.movement("permute", [tensor], dims=tuple(range(len(tensor.extents))))
         builder.output(tensor.number)

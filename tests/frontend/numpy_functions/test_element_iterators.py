@@ -1,0 +1,93 @@
+"""`np.nditer` of traced arrays gives the elements, positions and writes that NumPy gives, in NumPy's order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tracefuse import fuse
+from tracefuse.errors import UnsupportedError
+
+
+def numerical_gradient(w: Any, scale: Any) -> Any:
+    gradient, step = np.zeros(w.shape), 1e-3
+    positions = np.nditer(w, flags=["multi_index"], op_flags=["readwrite"])
+    while not positions.finished:
+        place = positions.multi_index
+        before = w[place]
+        w[place] = before + step
+        above = np.tanh(w * scale).sum()
+        w[place] = before
+        gradient[place] = (above - np.tanh(w * scale).sum()) / step
+        positions.iternext()
+    return gradient
+
+
+def writes_elements(x: Any, y: Any) -> Any:
+    with np.nditer(x, op_flags=["readwrite"]) as elements:
+        for k, element in enumerate(elements):
+            element[...] = element * k
+    return x.sum(0)
+
+
+def allocates_result(x: Any, y: Any) -> Any:
+    with np.nditer([x, y[0], None]) as elements:
+        for a, b, result in elements:
+            result[...] = a - 2 * b
+        return elements.operands[2]
+
+
+def reads_positions(x: Any, y: Any) -> Any:
+    elements, found = np.nditer([x, y], flags=["f_index", "multi_index"], order="C"), []
+    for _ in range(elements.itersize):
+        found.append((elements.index, elements.multi_index, elements[0] + elements.value[1]))
+        elements.iternext()
+    return found
+
+
+def moves_in_a_nest_of_loops(x: Any, y: Any) -> Any:
+    elements, total = np.nditer(x), 0.0
+    for row in range(x.shape[0]):
+        for _ in range(x.shape[1]):
+            total = total * 0.5 + next(elements) * row
+    elements.reset()
+    return total, next(elements) + 0.0
+
+
+LAYOUTS: dict[str, Callable[[Any], Any]] = {
+    "rows": lambda x: x,
+    "columns": lambda x: np.asfortranarray(x),
+    "reversed": lambda x: x[::-1].copy()[::-1],
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    "function",
+    [numerical_gradient, writes_elements, allocates_result, reads_positions, moves_in_a_nest_of_loops],
+)
+def test_values_positions_and_writes_are_those_of_numpy(function: Callable[..., Any], layout: str) -> None:
+    values = np.random.default_rng(3).normal(size=(2, 3, 4))
+    mine, right = ([LAYOUTS[layout](x.copy()) for x in values[:, :2]] for _ in range(2))
+    result, expected = fuse(function, target="reference")(*mine), function(*right)
+    if function is reads_positions:
+        assert [one[:2] for one in result] == [one[:2] for one in expected]
+        result, expected = ([one[2] for one in found] for found in (result, expected))
+    np.testing.assert_allclose(np.asarray(result), np.asarray(expected), rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(mine, right)
+
+
+def test_elements_are_read_only_and_flags_without_a_meaning_here_are_refused() -> None:
+    def writes(x: Any) -> None:
+        for element in np.nditer(x):
+            element[...] = 0
+
+    with pytest.raises(ValueError, match="read-only"):
+        fuse(writes, target="reference")(np.ones(3))
+    with pytest.raises(UnsupportedError, match=r"np\.nditer with external_loop cannot be fused yet"):
+        fuse(lambda x: [part.sum() for part in np.nditer(x, flags=["external_loop"])])(np.ones(3))
+    with pytest.raises(ValueError, match="not tracking a multi-index"):
+        fuse(lambda x: np.nditer(x).multi_index, target="reference")(np.ones(3))

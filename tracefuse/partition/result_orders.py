@@ -1,0 +1,142 @@
+"""The order in memory of results: that of the operands of elementwise functions, as in NumPy.
+
+NumPy computes `2 * x` of an array in Fortran order along its memory, and the result has the same order. A kernel's
+loops follow its outputs, so a permuted output, which the call permutes back, makes the kernel do the same. The order of
+a value is its axes from the outermost to the innermost in memory. It follows from those operands that have all of the
+value's elements, if they agree; otherwise it is row-major. Copies are row-major, as `np.ascontiguousarray(x.T)` is, and
+so are results that only move elements.
+
+Must not know: kernels, targets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import TypeAlias
+
+from segments.lazy_dataclasses import replace
+from tracefuse.dynamic.guards import Guard
+from tracefuse.dynamic.layouts import BROADCAST, Strided, symbolic_strides
+from tracefuse.ir.extents import evaluate, substitute, symbols
+from tracefuse.ir.fusion import Fusion, Layout, Node
+from tracefuse.ir.indexing import AxisMap, flat, is_along, use_maps
+from tracefuse.ir.op_kinds import Pointwise
+from tracefuse.ir.scan_kind import is_library_call
+from tracefuse.ops.roles import COPY, PERMUTE, SLICE
+from tracefuse.passes.rewriter import Rewriter
+
+Order: TypeAlias = tuple[int, ...]
+
+REASON = "results have the order in memory of the operands"
+
+
+def result_orders(
+    fusion: Fusion, layouts: Sequence[Strided | None], sizes: Mapping[int, int], strides: Mapping[str, int]
+) -> tuple[dict[int, Order], tuple[Guard, ...]]:
+    """Returns the orders of inputs and outputs that are not row-major, if an output is not, and the guards of that.
+
+    layouts: of the tensor inputs, None for C order. sizes: extent values by id. strides: those of other inputs, by the
+    names of their symbols. Outputs that update an argument stay as they are.
+    """
+    producers = fusion.producers
+    computed = [
+        number for number in fusion.outputs
+        if number not in fusion.aliases and len(fusion.shape_of(number)) > 1 and _is_elementwise(producers.get(number))
+    ]  # fmt: skip
+    if not computed or (not any(layouts) and not any(node.op is PERMUTE for node in fusion.nodes)):
+        return {}, ()
+    orders: dict[int, Order | None] = {}
+    guards: list[Guard] = []
+    for number, layout in zip(fusion.tensor_inputs, layouts, strict=True):
+        orders[number], needed = _order_of_input(fusion, number, layout, sizes, strides)
+        guards += needed
+    for node in fusion.nodes:
+        _add_orders(fusion, node, orders)
+    read = {number for node in fusion.nodes if not _is_elementwise(node) for number in node.inputs}
+    other = {n: order for n, order in orders.items() if order is not None and order != _row_major(len(order))}
+    chosen = {number: other[number] for number in computed if number not in read and number in other}
+    inputs = {number: other[number] for number in fusion.tensor_inputs if number in other}
+    return {**inputs, **chosen} if chosen else {}, tuple(guards)
+
+
+def with_orders(fusion: Fusion, orders: Mapping[int, Order]) -> Fusion:
+    """Returns the fusion with outputs that are permuted to be row-major in memory, and inputs of declared orders."""
+    rewriter = Rewriter(fusion)
+    for node in fusion.nodes:
+        rewriter.keep(node)
+    for number, order in orders.items():
+        value = fusion.values[number]
+        if number in fusion.inputs:
+            ranks = tuple(len(order) - 1 - place for place in inverse(order))
+            rewriter.values[number] = replace(value, layout=Layout(stride_order=ranks))
+            continue
+        (permuted,) = rewriter.node(PERMUTE, (number,), {"dims": order}, value.dtype, (value.dtype,), where=value.where)
+        rewriter.mark(permuted, number)
+        rewriter.outputs = [permuted if output == number else output for output in rewriter.outputs]
+    return rewriter.build()
+
+
+def inverse(order: Order) -> Order:
+    """Returns the permutation that undoes another."""
+    return tuple(sorted(range(len(order)), key=order.__getitem__))
+
+
+def _is_elementwise(node: Node | None) -> bool:
+    return node is not None and isinstance(node.op, Pointwise) and node.op is not COPY
+
+
+def _row_major(rank: int) -> Order:
+    return tuple(range(rank))
+
+
+def _order_of_input(
+    fusion: Fusion, number: int, layout: Strided | None, sizes: Mapping[int, int], strides: Mapping[str, int]
+) -> tuple[Order | None, list[Guard]]:
+    """Returns the order of an input, None if an axis is broadcast or reversed, and the guards of that."""
+    shape = fusion.values[number].shape
+    if layout is None:
+        return _row_major(len(shape)), []
+    if BROADCAST in layout.axes:
+        return None, []
+    steps = symbolic_strides(layout, shape, number)
+    free = {s: strides[s.name] for step in steps for s in symbols(step) if s.id is None}
+    known = [evaluate(substitute(step, free), sizes) for step in steps]
+    if min(known) < 0:
+        return None, [Guard(step, "<=", -1, REASON) for step, size in zip(steps, known, strict=True) if size < 0]
+    order = tuple(sorted(range(len(shape)), key=lambda axis: -known[axis]))
+    pairs = [(steps[inner], steps[outer]) for outer, inner in pairwise(order)]
+    return order, [Guard(i, "<=", o, REASON) for i, o in pairs if not (isinstance(i, int) and isinstance(o, int))]
+
+
+def _add_orders(fusion: Fusion, node: Node, orders: dict[int, Order | None]) -> None:
+    """Adds the orders of what a node computes; None for a value whose operands have fewer elements."""
+    if not fusion.values[node.outputs[0]].is_tensor:
+        return
+    for number in node.outputs:
+        orders[number] = _row_major(len(fusion.shape_of(number)))
+    if is_library_call(node.op) or node.op is COPY or len(node.outputs) > 1:
+        return
+    if node.op is SLICE:
+        orders[node.outputs[0]] = orders.get(node.inputs[0])
+        return
+    _, result, reads = use_maps(fusion, node)
+    wide = set(flat(result))
+    votes = {vote for number, read in reads if (vote := _vote(wide, orders.get(number), read)) is not None}
+    if len(votes) > 1 or () in votes or not all(map(is_along, result)):
+        return
+    places = {loop: place for place, loop in enumerate(next(iter(votes), ()))}
+    place_of = [max((places.get(loop, -1) for loop in flat((entry,))), default=-1) for entry in result]
+    axes = sorted(range(len(result)), key=place_of.__getitem__)
+    orders[node.outputs[0]] = tuple(axes) if votes else None
+
+
+def _vote(wide: set[int], order: Order | None, read: AxisMap) -> tuple[int, ...] | None:
+    """Returns a result's loops in the order of an operand; None if it lacks some, () if it has other coordinates."""
+    if order is None:
+        return None
+    if not all(map(is_along, read)):
+        return ()
+    loops = flat(tuple(read[axis] for axis in order))
+    vote = tuple(loop for loop in loops if loop in wide)
+    return vote if wide <= set(vote) else None
