@@ -68,7 +68,7 @@ searchsorted: np.searchsorted(np.sort(V), W, 'right')
 digitize: np.digitize(V, np.sort(W))
 isin: np.isin(V, W)
 interp: np.interp(V, np.sort(W), V, left=0.5)
-bincount: np.bincount(I, V, 9)
+bincount: np.bincount(I > 1, V, 9)
 histogram: np.histogram(V, 3)
 histogram_bin_edges: np.histogram_bin_edges(V, 4)
 histogram2d: np.histogram2d(V, W, 3)
@@ -309,13 +309,20 @@ def test_a_singular_matrix_raises_numpys_error_with_the_line_and_writes_nothing(
     np.testing.assert_array_equal(y, np.ones(3))
 
 
+def test_negative_elements_have_no_count() -> None:
+    fused = fuse(lambda x: np.bincount(x, minlength=4), target="cpu")
+    assert_as(fused(np.array([3, 0])), np.array([1, 0, 0, 1]))
+    with pytest.raises(ValueError, match="no negative elements"):
+        fused(np.array([3, -1]))
+
+
 def test_elements_beyond_minlength_lengthen_the_counts() -> None:
     def counts(x: Any, weights: Any) -> Any:
         return np.bincount(x, minlength=4) * 2, np.bincount(x, weights, 4)
 
     fused = fuse(counts)
-    for x in ([0, 1, 2], [3, 3, 3], [0, 7, 1], [9], []):
-        operands = np.array(x, int), np.arange(len(x)) * 0.5
+    for x, dtype in (([0, 1, 2], int), ([3, 3], np.uint8), ([0, 7, 1], int), ([9], np.uint64), ([], int)):
+        operands = np.array(x, dtype), np.arange(len(x)) * 0.5
         for found, wanted in zip(fused(*operands), counts(*operands), strict=True):
             assert_as(found, wanted)
 

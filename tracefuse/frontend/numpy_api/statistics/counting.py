@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from tracefuse.dtypes import float64, int64
 from tracefuse.errors import DtypeError, TraceError, UnsupportedError
 from tracefuse.frontend.numpy_api.library_calls.sampled_functions import record_library_call
 from tracefuse.frontend.numpy_api.library_calls.whole_array_calls import as_operand, call_whole, op_named
 from tracefuse.frontend.numpy_api.registration.registry import Functions
-from tracefuse.frontend.tracer.array_ops import shaping, traced_ops
+from tracefuse.frontend.numpy_api.selecting.updates_at_positions import update_at
+from tracefuse.frontend.tracer.array_ops import recorded_ops, shaping, traced_ops
 from tracefuse.frontend.tracer.array_ops.traced_ops import as_number, missing
 from tracefuse.frontend.tracer.effects.assumed_conditions import is_assumed
 from tracefuse.frontend.tracer.libraries.stage_calls import call_between_stages
@@ -35,29 +37,51 @@ def bincount(x: Any, /, weights: Any = None, minlength: Any = 0) -> Any:
             "give minlength, larger than every element",
         )
     values = as_operand(x)
-    if values.recorder.decide(product(values.extents), "==", 0, "whether np.bincount has elements"):
+    is_empty = values.recorder.decide(product(values.extents), "==", 0, "whether np.bincount has elements")
+    if is_empty:
         weights = None  # NumPy counts without looking at the weights
-    elif _exceeds(values, minlength):
+    fits = None if is_empty else _fits(values, minlength)
+    if fits is False:
         raise missing(
             "np.bincount of elements beyond minlength: the largest element decides the size of its result",
             "make minlength larger than every element",
         )
+    if fits and type(minlength) is int and values.recorder.device is None:
+        added: Any = 1 if weights is None else as_operand(weights)
+        if weights is None or _are_weights(added, values):
+            return _counted(values, added, minlength)
     parameters = {"x": x, "weights": weights, "minlength": minlength}
     return call_whole(op_named("bincount"), "np.bincount", parameters)
 
 
-def _exceeds(values: Traced, minlength: Any) -> bool:
-    """Whether an element decides the size of the counts. False is assumed, and checked by the call.
+def _fits(values: Traced, minlength: Any) -> bool | None:
+    """Whether all elements are counts below `minlength`, which is assumed, and checked by the call.
 
-    Where nothing can check it, the segment raises OutOfRangeError for such an element.
+    None where nothing can check it: the library call raises OutOfRangeError for other elements.
     """
-    if values.value.dtype.kind != "int":
-        return False
+    if not values.value.dtype.is_integer or len(values.extents) != 1:
+        return None
     try:
-        are_below: Any = traced_ops.reduce("max", values) < minlength
-        return not (is_assumed(are_below) or bool(are_below))
+        in_range: Any = traced_ops.reduce("max", values) < minlength
+        in_range = in_range & (traced_ops.reduce("min", values) >= 0)
+        return is_assumed(in_range) or bool(in_range)
     except TraceError:
+        return None
+
+
+def _are_weights(weights: Traced, values: Traced) -> bool:
+    """Whether there is a real weight for each element."""
+    if weights.value.dtype.is_complex or len(weights.extents) != 1:
         return False
+    return values.recorder.decide(weights.extents[0], "==", values.extents[0], "whether each element has a weight")
+
+
+def _counted(values: Traced, added: Any, minlength: int) -> Traced:
+    """Adds ones or weights at positions: a kernel takes less time than the library, and none for a call of it."""
+    dtype = float64 if isinstance(added, Traced) else int64
+    counts = recorded_ops.zeros(values.recorder, (minlength,), dtype)
+    update_at(np.add, counts, values, added)
+    return counts  # type: ignore[no-any-return]
 
 
 def _by_coordinate(bins: Any, coordinates: int) -> Any:
