@@ -298,6 +298,8 @@ class Body(Accesses):
     def _check_position(self, node: Node, raw: Expression, limit: Expression, coordinates: Shape) -> None:
         """Sets POSITION_ERROR to the node's number if an index is out of range."""
         outside = call("or", call("lt", raw, call("neg", limit)), call("ge", raw, limit))
+        if not isinstance(limit, Constant):  # nothing is taken from an empty axis, but a pad may leave elements out
+            outside = call("and", call("gt", limit, Constant(0, int64)), outside)
         self.report(node, outside, self.levels[self.home(coordinates)])
 
     def report(self, node: Node, condition: Expression, level: Level) -> None:

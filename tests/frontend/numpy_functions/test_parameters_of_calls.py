@@ -134,6 +134,8 @@ CALLS = {
     "subscripts": (
         "np.einsum('i...->i', X)", "np.einsum('i...->i', X, optimize=True)", "np.einsum('ij,ij->iz', X, X)",
         "np.einsum('ij,ij->z', X, X, optimize=True)",
+        "isinstance(np.einsum('i,i,i', I, I, I, optimize=True), np.ndarray)",
+        "isinstance(np.einsum('i,j,k->', I, I, I, optimize=True), np.ndarray)",
     ),
     "initial values": (
         "np.sum(X * -0.0, initial=-0.0)", "np.max(E * 1j, axis=1, initial=1 - 0j)", "np.prod(X * 1j, initial=np.inf)",
@@ -146,6 +148,13 @@ CALLS = {
     "ufuncs of selected elements into themselves": (
         "(u := U[U > 0], np.arctan2(u, u, u, casting='unsafe'))", "(x := X[X > 2], np.add(x, 1, x, where=x > 4))[0]",
         "(x := X[X > 2], np.divmod(x, 2, out=(x, x * 2)))",
+    ),
+    "reductions in the order of the axis": (
+        "np.arctan2.reduce(np.broadcast_to(X[0], (3, 3)))", "np.power.reduce(np.broadcast_to(X[1], (3, 3)), axis=1)",
+    ),
+    "triangles in the order of a stack": ("np.linalg.qr(Q.T + np.eye(2), mode='complete')[1].strides",),
+    "sizes that a stage knows to be 1": (
+        "(np.logical_or.at(I, [0, -1], 2j), np.fmod.at(u := np.packbits(I > 0), [-1, -1], np.packbits(I > 0)), u)",
     ),
     "characters of types": ("np.mintypecode([X, 'f'])", "np.mintypecode((X > 0, X * 1j))"),
     "results that are cast by any rule": (

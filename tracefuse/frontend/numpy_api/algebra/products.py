@@ -221,6 +221,27 @@ def _path_of(tensors: Sequence[Any], letters: Sequence[str], result: str, optimi
     return found[0][1:]
 
 
+def ends_in_pair(operands: Sequence[Any], optimize: Any) -> bool:
+    """Whether the last step of an optimized np.einsum sums along an axis of two arrays, as a matrix product."""
+    subscripts, arrays = _parse_subscripts(operands)
+    tensors = [as_tensor(a) for a in arrays]
+    letters, result = _expand_subscripts(subscripts, [len(a.extents) for a in tensors], False)
+    if result or len(letters) < 2:
+        return False  # its result has axes, or is a scalar
+    decide = tensors[0].recorder.decide
+    # For each operand, its letters whose extents are not 1.
+    wide = [
+        {one for one, extent in zip(own, tensor.extents, strict=True) if not decide(extent, "==", 1, "np.einsum")}
+        for own, tensor in zip(letters, tensors, strict=True)
+    ]
+    for places in _path_of(tensors, letters, result, optimize):
+        chosen = [wide.pop(place) for place in sorted(places, reverse=True)]
+        if not wide:
+            return len(chosen) == 2 and bool(chosen[0] & chosen[1])
+        wide.append(set().union(*chosen) & set().union(*wide))
+    return False
+
+
 _SUMS_BEFORE_PAIRS = tuple(map(int, np.__version__.split(".")[:2])) >= (2, 4)
 """Whether an optimized einsum of two arrays sums the axes of one of them in its own type, as from NumPy 2.4 on."""
 

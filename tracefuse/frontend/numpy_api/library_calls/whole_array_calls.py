@@ -30,6 +30,7 @@ from tracefuse.frontend.tracer.array_ops.traced_ops import (
     refuse,
 )
 from tracefuse.frontend.tracer.array_ops.whole_arrays import record_whole
+from tracefuse.frontend.tracer.values import views
 from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.values.traced import Traced, holds_traced
 from tracefuse.ir.axes import normalize_axis
@@ -279,7 +280,12 @@ _pinv = FUNCTIONS[np.linalg.pinv]
 
 @FUNCTIONS.implements(np.linalg.qr)
 def qr(a: Any, mode: str = "reduced") -> Any:
-    result = call_whole(op_named("qr"), "np.linalg.qr", {"a": a, "mode": mode})
+    x = as_operand(a)
+    result = call_whole(op_named("qr"), "np.linalg.qr", {"a": x, "mode": mode})
+    if mode in ("reduced", "complete", "r") and len(x.extents) > 2:  # the triangle of a copy, by a mask
+        triangle = result if mode == "r" else result[1]
+        mask = x.recorder.movement("full", [True], shape=triangle.extents[-2:])
+        views.of_new_array(triangle, [mask, x])
     return _NAMED[np.linalg.qr](*result) if mode in ("reduced", "complete") else result
 
 

@@ -131,21 +131,13 @@ def _gives_array(function: Any, arguments: Sequence[Any], keywords: dict[str, An
     if function in _OF_OWN_KIND:
         return not arguments[0].is_immutable
     if function is np.einsum:
-        return keywords.get("optimize", False) is not False and _is_matrix_product(arguments)
+        optimize = keywords.get("optimize", False)
+        return optimize is not False and products.ends_in_pair(arguments, optimize)
     if function not in _QUANTILES:
         return function in _GIVING_ARRAYS
     given = _signature_of(function).bind(*arguments, **keywords).arguments
     keepdims = given.get("keepdims")
     return given.get("weights") is not None or (keepdims is not np._NoValue and bool(keepdims))
-
-
-def _is_matrix_product(arguments: Sequence[Any]) -> bool:
-    """Whether NumPy contracts the operands of np.einsum as matrices: two of them, over axes that they share."""
-    if isinstance(arguments[0], str):
-        inputs: list[Any] = arguments[0].partition("->")[0].split(",")
-    else:
-        inputs = list(arguments[1::2])
-    return len(inputs) == 2 and bool({*inputs[0]} & {*inputs[1]} - {*" ."})
 
 
 @memoized("signatures of NumPy's functions", key="function", most=1024)

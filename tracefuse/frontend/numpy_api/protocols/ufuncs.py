@@ -82,11 +82,22 @@ def call_ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], keywords: di
     except UnsupportedError as refusal:
         (out,) = _targets(keywords.pop("out", None), 1)
         all_keywords = keywords if out is None else {**keywords, "target": as_traced(out).value.dtype.numpy}
-        computed = function if out is None else _into_new_array
-        operands = inputs if out is None else (ufunc, method, *inputs)
+        is_plain = out is None and not _repeats(inputs[0])
+        computed = function if is_plain else _in_order_of_rows if out is None else _into_new_array
+        operands = inputs if is_plain else (ufunc, method, *inputs)
         result = call_or_refuse(computed, f"np.{ufunc.__name__}.{method}", operands, all_keywords, refusal)
         return result_order.in_order_of(function, result, inputs, keywords) if out is None else into(out, result)
     return result if keywords.get("out") is not None else result_order.in_order_of(function, result, inputs, keywords)
+
+
+def _repeats(array: Any) -> bool:
+    """Whether an array is a broadcast one: a stage gives its elements in another order of memory than NumPy's view."""
+    return isinstance(array, Traced) and array.parent is not None and 0 in views.strides_of(array)
+
+
+def _in_order_of_rows(ufunc: np.ufunc, method: str, array: Any, *inputs: Any, **keywords: Any) -> Any:
+    """Calls a method of a ufunc for elements in row-major order: NumPy may reduce others in their order in memory."""
+    return getattr(ufunc, method)(np.asarray(array, order="C"), *inputs, **keywords)
 
 
 def _into_new_array(ufunc: np.ufunc, method: str, *inputs: Any, target: Any, **keywords: Any) -> Any:

@@ -190,8 +190,8 @@ def broadcast_to(x: Any, shape: Any) -> Any:
         axis for axis, extent in enumerate(extents)
         if extent != target[lead + axis] and recorder.decide(extent, "==", 1, "broadcasting of a computed extent")
     ]  # fmt: skip
-    source_value = traced
-    if any(extents[axis] != 1 for axis in ones):  # extents that were decided to be 1
+    source_value, shape_before = traced, traced.value.shape  # without what is known of extents
+    if any(shape_before[axis] != 1 for axis in ones):  # extents that were decided to be 1
         source_value = expand_dims(views.take_view("squeeze", traced, dims=tuple(ones)), tuple(ones))
     result = views.take_view("expand", source_value, shape=target)
     result.read_only = "the result of a broadcast"
