@@ -98,3 +98,24 @@ def test_products_of_stacks_with_broadcast_and_permuted_batches(dtype: Any) -> N
             assert result.dtype == np.dtype(dtype)
             assert result.shape == (wide[0] @ wide[1]).shape
             assert np.all(np.abs(result.get().astype(np.float64) - wide[0] @ wide[1]) <= bound)
+
+
+@pytest.mark.parametrize(
+    ("terms", "columns", "dtype", "template"),
+    [
+        (17, 70, np.float32, "tall product"),
+        (64, 23, np.float32, "tall product"),
+        (128, 34, np.float16, "matrix product"),
+        (67, 64, np.float16, "matrix product"),
+    ],
+)
+def test_products_of_many_rows_and_the_work_after_them(terms: int, columns: int, dtype: Any, template: str) -> None:
+    random = np.random.default_rng(3)
+    shapes = ((3, 15_001, terms), (3, terms, columns), (columns,))
+    a, b, c = (cupy.asarray(random.normal(size=s).astype(dtype)) for s in shapes)
+    fused = fuse(lambda a, b, c: np.maximum(a @ b + c, 0) * 2)
+    assert fused.explain(a, b, c).templates == (template,)
+    wide = [x.get().astype(np.float64) for x in (a, b, c)]
+    expected = np.maximum(wide[0] @ wide[1] + wide[2], 0) * 2
+    bound = 8 * (terms + 2) * UNITS[dtype] * (np.abs(wide[0]) @ np.abs(wide[1]) + np.abs(wide[2]))
+    assert np.all(np.abs(fused(a, b, c).get().astype(np.float64) - expected) <= bound)

@@ -9,6 +9,7 @@ import pytest
 
 from tests.schedule.cuda_lowering import case, numbers
 from tracefuse.kernel import kernel_ir as ir
+from tracefuse.schedule.gpu import gpu_column, gpu_column_tiles
 
 
 def normalized(x: Any) -> Any:
@@ -21,9 +22,10 @@ def names(lowered: Any) -> list[str]:
 
 @pytest.mark.parametrize(("columns", "passes"), [(4, 3), (30, 3), (30_000, 2)])
 def test_stored_columns_take_one_pass_for_their_reductions_if_they_have_few_chunks(columns: int, passes: int) -> None:
-    lowered = case(normalized, numbers(5003 if passes == 3 else 700, columns))
     if passes == 3:
-        lowered.check()
+        lowered = case(normalized, numbers(5003, columns)).check()
+    else:
+        lowered = case(normalized, np.empty((1100, columns), np.float32))
     assert sum(any(p.name == "T0" for p in kernel.parameters) for kernel in lowered.kernels) == passes
 
 
@@ -88,3 +90,33 @@ def test_a_thread_takes_few_rows_of_many_columns_alone(shape: tuple[int, ...], a
 def test_the_rows_after_the_last_whole_turn_are_read_together(rows: int, columns: tuple[int, int]) -> None:
     x = numbers(columns[0], rows, columns[1])
     case(lambda x: (x * x).sum(1) + x.max(1), x).check()
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "threads", "held"),
+    [
+        ((3, 150, 40), np.float32, 256, True),
+        ((2, 600, 16), np.float32, 512, True),
+        ((4, 300, 22), np.float32, 512, True),
+        ((2, 400, 19), np.float32, 512, True),
+        ((2, 300, 64), np.float16, 256, False),
+        ((2, 1100, 16), np.float32, 256, False),
+    ],
+)
+def test_blocks_hold_long_columns_that_are_read_again(
+    shape: tuple[int, ...], dtype: Any, threads: int, held: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu_column, "FEW_TILES", 0)  # as many tiles as of large arrays
+    for bound in ("FEW_TILES", "MOST_NARROW", "MOST_NARROW_OF_LONG"):
+        monkeypatch.setattr(gpu_column_tiles, bound, 0)
+    lowered = case(lambda x: x / np.sqrt(1 + (x * x).sum(1, keepdims=True)), numbers(*shape, dtype=dtype)).check()
+    (kernel,) = lowered.kernels
+    allocated = [s.buffer for s in ir.walk_statements(kernel.body) if isinstance(s, ir.Allocate)]
+    assert kernel.threads == threads
+    assert any(b.name.startswith("held") for b in allocated) == held
+
+
+@pytest.mark.parametrize("columns", [2, 5, 12])
+def test_many_rows_of_threads_combine_their_states_in_parts(columns: int) -> None:
+    lowered = case(lambda x: (x.sum(0), x.argmax(0), x.var(0)), numbers(700, columns)).check()
+    assert sum(isinstance(s, ir.Barrier) for s in ir.walk_statements(lowered.kernels[0].body)) > 1

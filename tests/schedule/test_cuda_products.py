@@ -9,11 +9,14 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from segments.lazy_dataclasses import replace
 from tests.ways import backend_of
 from tracefuse import ShapeDtype, fuse, grad, options
 from tracefuse.compiler.executable import Executable
+from tracefuse.dtypes import bfloat16, float16, float32
 from tracefuse.kernel.cuda.cuda_compiler import compile_many
 from tracefuse.partition.segmentation import segment_fusion
+from tracefuse.schedule.gpu import gpu_matrix_product, gpu_tall_product, gpu_templates
 from tracefuse.schedule.gpu.gpu_product import NARROW, ROWS, WIDE
 
 TOLERANCES = {np.float64: 1e-14, np.float32: 1e-6, np.float16: 1e-3, ml_dtypes.bfloat16: 8e-3}
@@ -118,14 +121,52 @@ def test_kernels_compile() -> None:
     assert all(compile_many(kernels, architecture="sm_80"))
 
 
+@pytest.fixture
+def small_ones_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products of few multiplications take the templates of large ones."""
+    bounds = replace(gpu_templates.TILED_PRODUCTS, most=dict.fromkeys((float32, float16, bfloat16), 1), narrow_rows=1)
+    monkeypatch.setattr(gpu_templates, "TILED_PRODUCTS", bounds)
+    for module in (gpu_tall_product, gpu_matrix_product):
+        monkeypatch.setattr(module, "MOST_SMALL", 1)
+
+
+@pytest.mark.usefixtures("small_ones_are_large")
 def test_narrow_products_of_halves_in_unaligned_rows_are_kernels() -> None:
-    arrays = matrices((2, 16390, 17), (2, 17, 17), (17,), dtype=ml_dtypes.bfloat16)
+    arrays = matrices((2, 140, 17), (2, 17, 17), (17,), dtype=ml_dtypes.bfloat16)
     check(lambda a, b, c: np.maximum(a @ b + c, 0), *arrays, tolerance=8e-3, template="matrix product")
 
 
+@pytest.mark.usefixtures("small_ones_are_large")
 def test_narrow_products_read_operands_through_movements_and_many_terms_in_parts() -> None:
-    a, b = matrices((70, 2, 3, 5463), (10, 70), dtype=np.float16)
+    a, b = matrices((70, 2, 3, 43), (10, 70), dtype=np.float16)
     check(lambda a, b: a.transpose(1, 2, 3, 0) @ b.T, a, b, tolerance=1e-3, template="matrix product")
+
+
+@pytest.mark.usefixtures("small_ones_are_large")
+@pytest.mark.parametrize(("terms", "columns"), [(17, 33), (33, 48), (50, 70), (16, 9)])
+def test_tall_products_and_the_work_after_them_are_one_kernel(terms: int, columns: int) -> None:
+    arrays = matrices((2, 131, terms), (2, terms, columns), (columns,))
+    check(lambda a, b, c: (a @ b + c) * (a @ b + c > 0), *arrays, template="tall product")
+
+
+def rectified(a: Any, b: Any, c: Any) -> Any:
+    return np.maximum(a @ b + c, 0)
+
+
+def test_work_that_a_library_computes_in_its_call_makes_no_tall_product() -> None:
+    for terms, scale, templates in ((64, 1, ("library",)), (64, 2, ("tall product",)), (32, 1, ("tall product",))):
+        shapes = ((40_000, terms), (terms, 128), (128,))
+        with options(target="cuda"):
+            fused = fuse(rectified if scale == 1 else lambda a, b, c: 2 * rectified(a, b, c))
+            assert fused.explain(*(ShapeDtype(shape, np.float32) for shape in shapes)).templates == templates
+
+
+@pytest.mark.usefixtures("small_ones_are_large")
+@pytest.mark.parametrize(("terms", "columns"), [(24, 34), (33, 40), (72, 17), (64, 63)])
+def test_rows_of_halves_that_are_aligned_are_loaded_in_wide_accesses(terms: int, columns: int) -> None:
+    a, b = matrices((131, terms), (terms, columns), dtype=np.float16)
+    check(lambda a, b: np.maximum(a @ b, 0), a, b, tolerance=1e-3, template="matrix product")
+    check(lambda a, b: np.maximum(a[:, ::-1] @ b, 0), a, b, tolerance=1e-3, template="matrix product")
 
 
 def test_aligned_or_wide_products_of_halves_are_calls_of_a_library() -> None:

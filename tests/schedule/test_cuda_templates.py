@@ -111,6 +111,15 @@ TRANSPOSED: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         [numbers(*s, dtype=BF16) for s in ((20, 4, 72), (72, 20, 4))],
     ),
     "axes reversed": (lambda x: np.transpose(x, (2, 1, 0)) * 2, (numbers(30, 5, 48),)),
+    "lanes along the output alone": (
+        lambda x, y: x.T * 2 + y,
+        (numbers(24, 67, dtype=F16), numbers(67, 24, dtype=F16)),
+    ),
+    "fewer lanes along the input": (lambda x, y: x.T + y, (numbers(24, 70, dtype=F16), numbers(70, 24, dtype=F16))),
+    "lanes over joined axes": (
+        lambda x, y: x.transpose(2, 1, 0) + y,
+        (numbers(16, 6, 72, dtype=F16), numbers(72, 6, 16, dtype=F16)),
+    ),
 }
 
 REDUCTIONS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
@@ -210,6 +219,25 @@ def test_pointwise_regions_compute_what_numpy_does(name: str) -> None:
 def test_transposed_inputs_go_through_tiles(name: str) -> None:
     function, arguments = TRANSPOSED[name]
     assert case(function, *arguments).check().lowered.template == "transpose"
+
+
+def test_short_rows_of_an_output_are_joined_with_lanes() -> None:
+    function, arguments = TRANSPOSED["lanes over joined axes"]
+    (kernel,) = case(function, *arguments).kernels
+    tables = [s for s in ir.walk_statements(kernel.body) if isinstance(s, ir.Allocate) and s.buffer.positions]
+    stored = [s for s in ir.walk_statements(kernel.body) if isinstance(s, ir.Copy) and s.destination.written]
+    assert len(tables) == 2
+    assert {s.width for s in stored} == {8}
+
+
+@pytest.mark.parametrize("columns", [33, 97, 301])
+def test_warps_take_rows_that_data_choose(columns: int) -> None:
+    rows = np.array([3, -1, 0, 6, 2, 2, -7] * 6)
+    lowered = case(
+        lambda w, k, b: (np.take(w, k, axis=0) * b, w[k] - 1), numbers(7, columns), rows, numbers(columns)
+    ).check()
+    assert lowered.lowered.template == "taken rows"
+    assert not lowered.guards_hold(i1=32)
 
 
 @pytest.mark.parametrize("name", REDUCTIONS)
@@ -345,7 +373,7 @@ def test_a_plan_for_one_number_of_rows_serves_all_others() -> None:
         assert all(lowered.guards_hold(i0=rows) for rows in range(1001))
 
 
-@pytest.mark.parametrize("function", [lambda x: np.roll(x, 5, 1) * 2, lambda x: x[np.arange(x.shape[0])[::-1] // 2]])
+@pytest.mark.parametrize("function", [lambda x: np.roll(x, 5, 1) * 2, lambda x: x[:, np.arange(x.shape[1])[::-1] // 2]])
 def test_loads_at_places_that_conditions_or_data_decide_come_before_all_stores(function: Callable[..., Any]) -> None:
     (kernel,) = case(function, numbers(60, 67)).check().kernels
     complete = next(s for s in kernel.body if isinstance(s, ir.If))

@@ -26,16 +26,17 @@ def test_accesses_across_are_those_of_the_rarer_order_but_for_tiles(
 ) -> None:
     outputs = dict.fromkeys(range(stored), IN_ORDER)
     uses = {10 + k: (IN_ORDER,) for k in range(read)} | {20 + k: (TURNED,) for k in range(turned)}
-    count, value = accesses_across(LOOPS, reduces, outputs, uses)
+    count, value = accesses_across(LOOPS, reduces, outputs, uses, {})
     assert count == (min(stored + read, turned) if reduces else max(turned - MOST_TILES, 0))
     assert count == 0 or value is not None
 
 
 def test_short_axes_broadcast_values_and_single_loops_are_in_order() -> None:
     uses = {1: (IN_ORDER,), 2: (TURNED,)}
-    assert accesses_across((LOOPS[0], LEAST_EXTENT - 1), True, {}, uses) == (0, None)
-    assert accesses_across(LOOPS, True, {}, {1: (IN_ORDER,), 2: ((0, None),), 3: ((1,),)}) == (0, None)
-    assert accesses_across(LOOPS[:1], True, {0: (0,)}, {1: ((0,),)}) == (0, None)
+    assert accesses_across((LOOPS[0], LEAST_EXTENT - 1), True, {}, uses, {}) == (0, None)
+    assert accesses_across(LOOPS, True, {}, {1: (IN_ORDER,), 2: ((0, None),), 3: ((1,),)}, {}) == (0, None)
+    assert accesses_across(LOOPS, True, {}, {1: (IN_ORDER,), 2: (TURNED,)}, {2: (1, 0)}) == (0, None)
+    assert accesses_across(LOOPS[:1], True, {0: (0,)}, {1: ((0,),)}, {}) == (0, None)
 
 
 def test_facts_of_no_value_have_no_accesses_across() -> None:

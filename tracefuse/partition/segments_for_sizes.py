@@ -16,6 +16,7 @@ from tracefuse.config import Options
 from tracefuse.dynamic.guards import Guard
 from tracefuse.dynamic.layouts import Strided
 from tracefuse.ir.fusion import Fusion
+from tracefuse.ir.op_kinds import Reduction
 from tracefuse.partition.attention_choice import choose_attention
 from tracefuse.partition.epilogue_choice import Refusal, choose_epilogues
 from tracefuse.partition.input_orders import inputs_to_copy, with_copies
@@ -211,13 +212,21 @@ class _SizedSegmentation:
             separate |= dict.fromkeys(operands, READ_BY_PRODUCT)
 
     def order_results(self, layouts: Sequence[Strided | None], strides: Mapping[str, int]) -> None:
-        """Permutes results whose operands are in another order in memory. See `result_orders`."""
+        """Permutes results whose operands are in another order in memory, unless that divides what reduces them.
+
+        See `result_orders`.
+        """
         if on_streams(self.fusion) or any(value.sharding for value in self.fusion.values.values()):
             return
         orders, guards = result_orders(self.fusion, layouts, self.sizes, strides)
         positions = {number: k for k, number in enumerate(self.fusion.outputs)}
         ordered = with_orders(self.fusion, orders) if orders else self.fusion
+        whole = self.segmentation
         self.take(ordered, guards)
+        reduces = any(isinstance(node.op, Reduction) for node in ordered.nodes)
+        if orders and reduces and len(self.segmentation.segments) > len(whole.segments):
+            self.replace(whole)  # a kernel that reduces along both axes follows one order of memory
+            return
         places = ((positions.get(number), order) for number, order in orders.items())
         self.result_orders = {ordered.outputs[place]: order for place, order in places if place is not None}
 

@@ -12,6 +12,7 @@ import heapq
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
+from tracefuse.dtypes import float32
 from tracefuse.dynamic.guards import Guard
 from tracefuse.ir.extents import Symbol, product, symbol, terms_of
 from tracefuse.ir.fusion import Fusion, Node
@@ -21,7 +22,7 @@ from tracefuse.ir.region_kind import FusedRegion, region_of
 from tracefuse.ops.roles import CAST
 from tracefuse.partition.stream_marks import on_streams
 from tracefuse.passes.attention_regions import ordered_by_reads
-from tracefuse.passes.product_epilogues import readers_of
+from tracefuse.passes.product_epilogues import epilogues_of, readers_of
 from tracefuse.passes.rewriter import needed_for, with_nodes
 from tracefuse.schedule.product_facts import ProductFacts, multiplications, product_of
 from tracefuse.schedule.sizes import Sizes
@@ -34,6 +35,9 @@ ALIGNED_HALVES = 8
 """The halves of an access of 16 bytes."""
 LEAST_TERMS, LEAST_COLUMNS, LEAST_ROWS = 16, 9, 128
 """Of a narrow product, whose tiles would be nearly empty with fewer."""
+
+EPILOGUE_TERMS = 32
+"""Of a product of few terms whose work a library computes in its call. (H200)"""
 
 MOST_NODES = 24
 MOST_OUTPUTS = 3
@@ -51,7 +55,8 @@ def choose_tiled_products(
     if on_streams(fusion):
         return fusion, ()
     products = [facts for node in fusion.nodes if (facts := product_of(fusion, node)) is not None]
-    chosen = [facts for facts in products if _is_tiled(fusion, facts, bounds, sizes)]
+    readers = readers_of(fusion) if products else {}
+    chosen = [facts for facts in products if _is_tiled(fusion, facts, bounds, sizes, readers)]
     for with_readers in (True, False) if chosen else ():
         ordered = ordered_by_reads(_with_regions(fusion, chosen, bounds, with_readers=with_readers))
         if ordered is not None:
@@ -62,12 +67,17 @@ def choose_tiled_products(
     return fusion, tuple(sizes.guards)
 
 
-def _is_tiled(fusion: Fusion, facts: ProductFacts, bounds: TiledProductBounds, sizes: Sizes) -> bool:
-    """Whether a product is within the bounds of a target; guards its sizes."""
+def _is_tiled(
+    fusion: Fusion, facts: ProductFacts, bounds: TiledProductBounds, sizes: Sizes,
+    readers: Mapping[int, Sequence[Node]],
+) -> bool:  # fmt: skip
+    """Whether a product is within the bounds of a target; guards its sizes. readers: the nodes that read each value."""
     most = bounds.most.get(facts.node.compute)
     if most is None:
         return False
     if bounds.narrow and _is_narrow(fusion, facts, bounds, most, sizes):
+        return True
+    if bounds.fused_terms and _is_fused(fusion, facts, bounds, most, sizes, readers):
         return True
     _, rows, terms, columns = facts.extents(fusion)
     work, area = multiplications(fusion, facts), product((*rows, columns))
@@ -101,6 +111,32 @@ def _is_narrow(fusion: Fusion, facts: ProductFacts, bounds: TiledProductBounds, 
     if any(sizes.at_most(extent, least - 1, reason) for extent, least in few):
         return False
     return not all(sizes.is_multiple(extent, ALIGNED_HALVES, reason) for extent in (terms, columns))
+
+
+def _is_fused(
+    fusion: Fusion, facts: ProductFacts, bounds: TiledProductBounds, most: int, sizes: Sizes,
+    readers: Mapping[int, Sequence[Node]],
+) -> bool:  # fmt: skip
+    """Whether elementwise work follows from a product of float32 of few terms and many rows; guards its sizes."""
+    stack, rows, terms, columns = facts.extents(fusion)
+    if facts.node.compute is not float32 or facts.result in fusion.outputs:
+        return False
+    if not any(_follows(fusion, facts, node) for node in readers.get(facts.result, ())):
+        return False
+    reason = "the result of a product of few terms is most of what it moves"
+    matches = epilogues_of(fusion, facts.node, readers)
+    if matches and not any(_follows(fusion, facts, node) for node in readers.get(matches[-1].result, ())):
+        most_terms = min(bounds.fused_terms, EPILOGUE_TERMS)
+    else:
+        most_terms = bounds.fused_terms
+    if sizes.at_most(multiplications(fusion, facts), most, reason):
+        return False
+    if not sizes.at_most(terms, most_terms, reason):
+        return False
+    few = ((terms, LEAST_TERMS), (columns, LEAST_COLUMNS), (product(rows), LEAST_ROWS))
+    if any(sizes.at_most(extent, least - 1, reason) for extent, least in few):
+        return False
+    return not sizes.at_most(product((*stack, *rows)), bounds.narrow_rows - 1, reason)
 
 
 def _with_regions(

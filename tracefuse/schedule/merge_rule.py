@@ -39,6 +39,9 @@ class FusionRule(RegionRule):
         return self.in_one_order(accepted, facts.rows if isinstance(facts, RowColumnFacts) else facts)
 
     def accepts(self, steps: tuple[int, ...]) -> Verdict:
+        too_long = self.too_long(steps)
+        if too_long is not None:
+            return too_long
         verdict = judge_region(self, steps)
         if verdict:
             return verdict

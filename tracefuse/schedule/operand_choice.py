@@ -115,13 +115,15 @@ class Selection:
             if not parts:
                 yield from self._assign(source, targets)
                 return
-            with self.scopes.condition(functools.reduce(lambda a, b: call("and", a, b), parts)):
+            # What does not depend on the tested coordinates is in bounds, whatever the outcome.
+            tested = {s for test in tests for e in (test.index, test.low, test.high) for s in symbols(e)}
+            with self.scopes.condition(functools.reduce(lambda a, b: call("and", a, b), parts), tested):
                 yield from self._assign(source, targets)
             rest = options[position + 1 :]
             if rest:
                 passed = len(tests) == 1 and known.is_reached(tests[0])
                 beyond = known.at_least(tests[0].index, tests[0].high) if passed else known
-                with self.scopes.otherwise():
+                with self.scopes.otherwise(tested):
                     yield from self._choose(rest, targets, beyond)
             return
 

@@ -16,7 +16,7 @@ from tracefuse.ir.indexing import is_along, use_maps
 from tracefuse.ir.op_kinds import Movement, Pointwise
 from tracefuse.ir.scan_kind import is_library_call
 from tracefuse.schedule.kernel_size import MOST_CODE, MOST_PARAMETERS
-from tracefuse.schedule.loop_facts import Facts, many_orders, node_facts
+from tracefuse.schedule.loop_facts import Facts, LoopRefusal, many_orders, node_facts
 from tracefuse.schedule.loop_union import merge_facts
 from tracefuse.schedule.refusal_codes import RegionRefusal
 from tracefuse.schedule.work_after_exchanges import after_exchanges
@@ -24,9 +24,9 @@ from tracefuse.schedule.work_after_exchanges import after_exchanges
 CHEAP_OPERANDS = 1
 """A node that reads at most this many tensors may be cheap: recomputing it costs each consumer at most one read."""
 
-SLACK = 1 / 8
-"""How much more code than a merge a check of a whole region accepts, as a part of the bound. The check meets the nodes
-in another order, and counts a little more or less code; a group that it refuses starts the merging over."""
+SLACK = 8
+"""A check of a whole region accepts one part in so many more code than a merge: it meets the nodes in another order and
+counts a little more or less, and a group that it refuses starts the merging over."""
 
 
 class RegionRule:
@@ -40,7 +40,7 @@ class RegionRule:
     def __init__(self, fusion: Fusion, graph: Graph, nodes: tuple[Node, ...], *, bounded: bool = False) -> None:
         self.fusion, self.graph, self.nodes, self.is_bounded = fusion, graph, nodes, bounded
         self.most_code = MOST_CODE if bounded else math.inf
-        self.most_code_of_whole = self.most_code * (1 + SLACK)
+        self.most_code_of_whole = MOST_CODE + MOST_CODE // SLACK if bounded else math.inf
         self._facts: dict[int, Facts] = {}
         self._inputs = frozenset(fusion.inputs)
 
@@ -72,7 +72,14 @@ class RegionRule:
         return verdict
 
     def accepts(self, steps: tuple[int, ...]) -> Verdict:
-        return judge_region(self, steps)
+        too_long = self.too_long(steps)
+        return judge_region(self, steps) if too_long is None else too_long
+
+    def too_long(self, steps: tuple[int, ...]) -> Verdict | None:
+        """Refuses steps that alone emit more than a kernel may; each emits at least one op."""
+        if len(steps) <= self.most_code_of_whole:
+            return None
+        return LoopRefusal.TOO_MUCH_CODE(code=len(steps), most=self.most_code_of_whole)
 
     def pays(self, accepted: Verdict) -> Verdict:
         """Refuses a region that would read or store arrays across the order of its loops."""

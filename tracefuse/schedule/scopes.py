@@ -117,9 +117,9 @@ class Scopes:
         self.levels[-1].statements.extend(level.statements)
 
     @contextlib.contextmanager
-    def otherwise(self) -> Iterator[None]:
-        """Opens the `else` branch of the condition that was closed last."""
-        level = Level(barrier=True)
+    def otherwise(self, introduces: Collection[Symbol] = ()) -> Iterator[None]:
+        """Opens the `else` branch of the condition that was closed last. introduces: as for `condition`."""
+        level = Level(introduces=set(introduces), barrier=not introduces)
         self.levels.append(level)
         yield
         self.levels.pop()

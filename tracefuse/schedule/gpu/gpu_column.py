@@ -19,6 +19,7 @@ from tracefuse.ir.extents import Extent, Symbol, ceildiv, maximum, product, subs
 from tracefuse.kernel.kernel_ir import Allocate, Barrier, Buffer, Expression, Store
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.gpu.gpu_column_tiles import (
+    FEW_TILES,
     FINISH_UNROLL,
     Columns,
     Tile,
@@ -39,6 +40,7 @@ from tracefuse.schedule.gpu.gpu_frame import (
     new_body,
     open_block,
     open_threads,
+    when,
 )
 from tracefuse.schedule.gpu.gpu_lanes import reads_short_runs
 from tracefuse.schedule.gpu.gpu_phase import (
@@ -52,7 +54,7 @@ from tracefuse.schedule.gpu.gpu_phase import (
 from tracefuse.schedule.gpu.gpu_problem import GpuProblem
 from tracefuse.schedule.gpu.gpu_split import Chunks, Partials
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
-from tracefuse.schedule.reduction_states import finish
+from tracefuse.schedule.reduction_states import Accumulator, finish
 from tracefuse.schedule.refusal_codes import RegionRefusal, ScheduleRefusal
 from tracefuse.schedule.region_phases import Region
 from tracefuse.schedule.sizes import Sizes
@@ -62,7 +64,6 @@ UNROLL = 8
 """The rows that a thread reads at a time. With 16, whose last turns are less often complete, matrices take longer."""
 
 SHORT_ROWS = 16
-FEW_TILES = 2
 ROUNDS = 2
 """The reduction loops are split below FEW_TILES tiles per multiprocessor, into ROUNDS rounds of resident blocks, but
 not those of at most SHORT_ROWS rows for each row of threads."""
@@ -74,6 +75,11 @@ every block of the last phase combines the states of all chunks, which takes lon
 JOINED = "a launch combines the chunks of all columns"
 FEW_COLUMN_TILES = 8
 """With so few tiles, columns have so many chunks that a launch combines their states; else its readers do."""
+
+
+MANY_ROWS = 16
+"""The states of so many rows of threads are combined in parts at first, by different threads, then those of the parts:
+if every thread combines all rows, it reads as many states as elements."""
 
 
 class ColumnRefusal(ScheduleRefusal):
@@ -90,15 +96,15 @@ def _accepts(problem: GpuProblem) -> Verdict:
     if inner.reduced:
         return RegionRefusal.INNERMOST_REDUCED()
     if any(region.full) and reads_short_runs(region, inner, sizes):
-        tile = choose_tile(region, sizes, problem.setting.lanes)
-        if _is_split(problem, tile, _tile_count(problem, tile)):
+        tile, lanes = choose_tile(region, sizes, problem.setting)
+        if _is_split(problem, tile, _tile_count(problem, tile, lanes)):
             return ColumnRefusal.STORED_RUNS()
     return yes()
 
 
-def _tile_count(problem: GpuProblem, tile: Tile) -> Extent:
+def _tile_count(problem: GpuProblem, tile: Tile, lanes: int) -> Extent:
     """Returns the number of tiles side by side."""
-    return 1 if tile.bound else ceildiv(column_positions(problem.region, problem.setting.lanes).total, tile.across)
+    return 1 if tile.bound else ceildiv(column_positions(problem.region, lanes).total, tile.across)
 
 
 def _is_split(problem: GpuProblem, tile: Tile, count: Extent) -> bool:
@@ -113,10 +119,11 @@ def _is_split(problem: GpuProblem, tile: Tile, count: Extent) -> bool:
 
 def _lower(problem: GpuProblem, decision: None) -> Lowered:
     """Emits one launch, or one launch per phase if the reduction loops are split."""
-    region, setting, sizes = problem.region, problem.setting, problem.rewritten_sizes
-    tile = choose_tile(region, sizes, setting.lanes)
+    region, sizes = problem.region, problem.rewritten_sizes
+    tile, lanes = choose_tile(region, sizes, problem.setting)
+    setting = replace(problem.setting, lanes=lanes)
     groups, tiles = column_positions(region, setting.lanes).total, symbol("tiles", minimum=1)
-    count = _tile_count(problem, tile)
+    count = _tile_count(problem, tile, lanes)
     blocks = ROUNDS * tile.resident * setting.chip.multiprocessors
     narrow = {symbol_of(tile.across): groups} if tile.bound else {}
     derived = {symbol_of(tiles): count, **narrow}
@@ -132,14 +139,15 @@ def _lower(problem: GpuProblem, decision: None) -> Lowered:
         if is_short and setting.lanes > 1:
             is_short = sizes.at_most(rows, UNROLL * tile.down, "a thread has no whole turn")
         return problem.finish([_single(region, setting, tile, tiles, is_short)], (), derived)
-    return _split(problem, region, tile, tiles, blocks, derived)
+    return _split(problem, region, setting, tile, tiles, blocks, derived)
 
 
 def _split(
-    problem: GpuProblem, region: Region, tile: Tile, tiles: Extent, blocks: int, derived: dict[Symbol, Extent]
-) -> Lowered:
+    problem: GpuProblem, region: Region, setting: Setting, tile: Tile, tiles: Extent, blocks: int,
+    derived: dict[Symbol, Extent],
+) -> Lowered:  # fmt: skip
     """Emits the launches of columns in chunks. blocks: about how many. derived: as of a `Lowered`, so far."""
-    setting, sizes, last = problem.setting, problem.rewritten_sizes, len(region.full) - 1
+    sizes, last = problem.rewritten_sizes, len(region.full) - 1
     groups, count = column_positions(region, setting.lanes).total, derived[symbol_of(tiles)]
     rows = product(loop.extent for loop in region.nest.reduced)
     stored, stored_tiles = stored_shifted(region, setting, groups, sizes), symbol("stored_tiles", minimum=1)
@@ -203,8 +211,31 @@ def combine_rows(
                 buffers.append(buffer)
             shared.append((accumulator, buffers))
     body.append(Barrier())
+    if isinstance(rows, int) and rows >= MANY_ROWS and rows % (parts := 1 << (rows.bit_length() // 2)) == 0:
+        _combine_parts(body, shared, rows // parts, parts, across, thread, column)
+        rows = parts
     for accumulator, buffers in shared:
         combine_shared(body, accumulator, buffers, rows, lambda place: place * across + column)
+
+
+def _combine_parts(
+    body: Body, shared: Sequence[tuple[Accumulator, Sequence[Buffer]]], rows: int, parts: int, across: Extent,
+    thread: Extent, column: Extent,
+) -> None:  # fmt: skip
+    """Combines every `parts`-th row of threads, `rows` of them, and stores the states of the parts as the first rows.
+
+    The rows of different parts are adjacent, so threads of a warp meet in no bank of shared memory.
+    """
+    down = bind_position(body, "down", thread // across, 2 * rows * parts)
+    first = bind_position(body, "first", down % parts * across + column, parts * across)
+    for accumulator, buffers in shared:
+        combine_shared(body, accumulator, buffers, rows, lambda place: first + place * (parts * across))
+    body.append(Barrier())
+    with when(body, [body.index.compare("lt", down, parts)]):
+        for accumulator, buffers in shared:
+            for variable, buffer in zip(accumulator.variables, buffers, strict=True):
+                body.append(Store(buffer, body.index.code(down * across + column), variable))
+    body.append(Barrier())
 
 
 def _single(region: Region, setting: Setting, tile: Tile, tiles: Extent, is_short: bool) -> LaunchSpec:

@@ -9,7 +9,7 @@ from segments.lazy_dataclasses import dataclass, replace
 from tracefuse.ir.extents import Extent, maximum, minimum, product, symbol
 from tracefuse.kernel.kernel_ir import Expression, call
 from tracefuse.schedule.body import Body
-from tracefuse.schedule.gpu.gpu_frame import Positions, bind_position
+from tracefuse.schedule.gpu.gpu_frame import WIDE_BYTES, Positions, Setting, bind_position
 from tracefuse.schedule.gpu.gpu_phase import cached_words
 from tracefuse.schedule.region_phases import Region
 from tracefuse.schedule.sizes import Sizes
@@ -46,9 +46,30 @@ FINISH_UNROLL = 4
 
 SECTOR_BYTES = 32
 
+FEW_TILES = 2
+"""Fewer tiles for each multiprocessor do not fill the GPU."""
+
+MOST_OF_HALVES = 4
+"""The itemsize from which threads cache columns."""
+
 MOST_WORDS = 32
 MOST_STEPS = 16
 """A thread caches its part of a column between phases in at most this many registers and steps."""
+
+HOLDING = {
+    16: ((16, 256), (8, 256), (8, 512)),
+    8: ((32, 512), (16, 512), (16, 1024)),
+    4: ((32, 256), (32, 512), (32, 1024)),
+}
+"""(across, threads) of the blocks that cache longer columns, by the bytes of an access; those of 16 bytes are halved.
+Read a second time from memory, a column takes half as long again. Blocks of few threads wait less at their barriers,
+but rows that start anywhere in a sector need long runs. (H200)"""
+
+READ_AGAIN = 32, 16, 8
+"""The threads across of the blocks that read columns of halves again, which a thread cannot hold as floats."""
+
+RESIDENT_BYTES = 24 << 20
+"""The columns of all resident blocks are read again from the L2 cache if they have at most so many bytes. (H200)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,24 +126,61 @@ def threads_across(groups: Extent, sizes: Sizes, most: int) -> int:
     return sizes.bucket(groups, most, "the threads across the columns")
 
 
-def choose_tile(region: Region, sizes: Sizes, lanes: int) -> Tile:
-    """Chooses the threads across and down, from guarded buckets of the extents."""
-    rows = product(loop.extent for loop in region.nest.reduced)
+def choose_tile(region: Region, sizes: Sizes, setting: Setting) -> tuple[Tile, int]:
+    """Chooses the threads across and down, from guarded buckets of the extents; returns the lanes as well."""
+    rows, lanes = product(loop.extent for loop in region.nest.reduced), setting.lanes
     if sizes.at_most(rows, FEW_ROWS, "a thread takes few rows alone"):
         if sizes.at_most(rows, 0, "no rows to load") or not sizes.at_most(rows, MOST_TERMS, "a thread loads all rows"):
-            return Tile(THREADS, 1)
-        return Tile(THREADS, 1, terms=sizes.bucket(rows, MOST_TERMS, "the rows that a thread loads at once"))
+            return Tile(THREADS, 1), lanes
+        terms = sizes.bucket(rows, MOST_TERMS, "the rows that a thread loads at once")
+        return Tile(THREADS, 1, terms=terms), lanes
     groups = column_positions(region, lanes).total
     if (
         lanes == 1 and not region.probe.cached
         and sizes.at_most(rows, FEW_ROWS_OF_MANY, "a thread takes more rows alone")
         and not sizes.at_most(groups, MANY_COLUMNS, "too few columns to fill the GPU by themselves")
     ):  # fmt: skip
-        return Tile(THREADS, 1)
+        return Tile(THREADS, 1), lanes
     tile = share_columns(groups, rows, sizes)
-    longest = tile.down * min(MOST_STEPS, max(1, MOST_WORDS // cached_words(region, lanes)))
-    if not region.probe.cached or not sizes.at_most(rows, longest, "a column fits in the registers of a block"):
-        return tile
+    if not region.probe.cached:
+        return tile, lanes
+    if sizes.at_most(rows, tile.down * min(MOST_STEPS, _steps_held(region, lanes)), HELD):
+        return _with_steps(tile, rows, sizes), lanes
+    return (tile, lanes) if tile.bound else _choose_long(tile, region, sizes, setting)
+
+
+HELD = "a column fits in the registers of a block"
+
+
+def _steps_held(region: Region, lanes: int) -> int:
+    """Returns the most steps whose elements a thread caches in registers."""
+    return max(1, MOST_WORDS // cached_words(region, lanes))
+
+
+def _choose_long(tile: Tile, region: Region, sizes: Sizes, setting: Setting) -> tuple[Tile, int]:
+    """Chooses the tile of columns that `tile` does not hold, and its lanes."""
+    rows, lanes = product(loop.extent for loop in region.nest.reduced), setting.lanes
+    itemsize = min(region.fusion.values[number].dtype.itemsize for number, _ in region.probe.cached)
+    access = lanes * itemsize
+    narrower = lanes // 2 if access >= WIDE_BYTES else lanes
+    groups, least = column_positions(region, narrower).total, FEW_TILES * setting.chip.multiprocessors
+    if itemsize >= MOST_OF_HALVES:
+        for across, threads in HOLDING.get(access, ()):
+            holding = Tile(across, threads // across, threads=threads)
+            if sizes.at_most(rows, holding.down * _steps_held(region, narrower), HELD):
+                few = sizes.at_most(groups, least * across, "too few columns to fill the GPU")
+                return (tile, lanes) if few else (_with_steps(holding, rows, sizes), narrower)
+    elif access >= WIDE_BYTES:
+        for across in READ_AGAIN:
+            blocks = tile.resident * setting.chip.multiprocessors
+            if sizes.at_most(rows * (blocks * across * narrower * itemsize), RESIDENT_BYTES, "read again from a cache"):
+                few = sizes.at_most(groups, least * across, "too few columns to fill the GPU")
+                return (tile, lanes) if few else (Tile(across, THREADS // across), narrower)
+    return tile, lanes
+
+
+def _with_steps(tile: Tile, rows: Extent, sizes: Sizes) -> Tile:
+    """Returns the tile whose threads cache their parts of columns of so many rows."""
     steps = 1
     while steps * tile.down < sizes.hint(rows):
         steps *= 2

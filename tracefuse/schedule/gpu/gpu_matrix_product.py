@@ -13,6 +13,7 @@ from segments import Verdict, yes
 from segments.lazy_dataclasses import dataclass
 from tracefuse.dtypes import DType
 from tracefuse.ir.extents import Extent, ceildiv, symbol
+from tracefuse.ir.fusion import Shape
 from tracefuse.kernel.kernel_ir import Allocate, Barrier, Buffer, Store
 from tracefuse.schedule.gpu.gpu_frame import bind_position
 from tracefuse.schedule.gpu.gpu_problem import GpuProblem
@@ -40,9 +41,12 @@ FEW_TERMS, MANY_TERMS = 32, 64
 """The terms that a block loads at once: few if there are no more, or up to SHORT_TERMS in an odd number of such parts,
 as half of the last of the other parts would be empty. (H200)"""
 SHORT_TERMS = 384
-LEAST_COLUMNS, MOST_COLUMNS = 16, 64
+WIDTHS, UNALIGNED_WIDTHS = (16, 32, 48, 64), (16, 32, 64)
+"""The columns of a tile. Threads that load single elements of 64 rows for 48 columns take too many registers. (H200)"""
 MOST_SMALL = 1 << 22
 """The most multiplications of a product whose time is that of the latencies, for small tiles."""
+CHUNK = 8
+"""The halves of an access of 16 bytes."""
 PADDING = 8
 """Halves after each row of a tile, so that the rows of a matrix of 8 x 8 are in different banks."""
 
@@ -64,9 +68,11 @@ def _accepts(problem: GpuProblem) -> Verdict:
     work = multiplications(fusion, problem.facts)
     if sizes.at_most(work, MOST_SMALL, "a product that small tiles compute"):
         return MatrixProductRefusal.SMALL()
-    if not sizes.at_most(columns, MOST_COLUMNS, "a tile has all columns"):
+    if not sizes.at_most(columns, WIDTHS[-1], "a tile has all columns"):
         return MatrixProductRefusal.WIDE()
-    wide = max(LEAST_COLUMNS, sizes.bucket(columns, MOST_COLUMNS, "the columns of a tile"))
+    aligned = sizes.is_multiple(terms, CHUNK, "rows of whole accesses")
+    widths = WIDTHS if aligned else UNALIGNED_WIDTHS
+    wide = next((w for w in widths[:-1] if sizes.at_most(columns, w, "the columns of a tile")), widths[-1])
     single = sizes.at_most(terms, FEW_TERMS, "a block loads all terms at once")
     count = FEW_TERMS if single or _fills_short_parts(sizes, terms) else MANY_TERMS
     single = single or sizes.at_most(terms, count, "a block loads all terms at once")
@@ -103,6 +109,21 @@ class _MatrixProduct(BlockProduct):
     def sums_of_thread(self) -> int:
         return self.tiles.columns // 2
 
+    def width_of(self, number: int, at: Shape, index: Extent, length: int) -> int:
+        """As for all products: those of an access of 16 bytes if every row of an input starts at a multiple of them."""
+        fusion, memory, sizes = self.problem.fusion, self.problem.memory, self.problem.sizes
+        if number not in memory.aligned or fusion.values[number].dtype is not self.element:
+            return 1
+        if length * self.tiles.terms % (CHUNK * THREADS):
+            return 1
+        last = at.index(index) if index in at else -1
+        strides = memory.strides[number]
+        if last < 0 or strides[last] != 1:
+            return 1
+        row = fusion.shape_of(number)[last]
+        others = (row, *(stride for k, stride in enumerate(strides) if k != last))
+        return CHUNK if all(sizes.is_multiple(extent, CHUNK, "rows of whole accesses") for extent in others) else 1
+
     def _at(self) -> Thread:
         """Returns the indices of a thread in its block, its warp and a matrix."""
         body = self.body
@@ -112,7 +133,7 @@ class _MatrixProduct(BlockProduct):
             bind_position(body, "matrix_row", lane // 4, COLUMNS), bind_position(body, "pair", lane % 4 * 2, COLUMNS),
         )  # fmt: skip
 
-    def _add(self, left: OperandTile, right: OperandTile) -> None:
+    def _add(self, left: OperandTile, right: OperandTile, terms: Extent) -> None:
         """Adds the products of the terms that are in shared memory to the sums."""
         body, at = self.body, self._at()
         products = WarpProducts(body, at, 1, self.element)

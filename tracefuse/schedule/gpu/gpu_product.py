@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import field
 
 from segments import Verdict, yes
-from segments.lazy_dataclasses import dataclass
+from segments.lazy_dataclasses import dataclass, replace
 from tracefuse.dtypes import DType, float32
 from tracefuse.ir.extents import Extent, ceildiv, minimum, product, substitute, symbol, symbol_of
 from tracefuse.ir.fusion import Shape
@@ -92,7 +92,8 @@ class OperandTile:
 
     number: the operand. at: its coordinates, by a row or column of the result and a term. first, extent: the first row
     or column of the tile and their number in the result. along_terms: successive terms are adjacent in memory. pitch:
-    the elements of shared memory from a term to the next, or from a row to the next if `by_rows`.
+    the elements of shared memory from a term to the next, or from a row to the next if `by_rows`. width: the adjacent
+    elements of an access.
     """
 
     number: int
@@ -105,6 +106,7 @@ class OperandTile:
     loaded: Buffer
     shared: Buffer
     by_rows: bool = False
+    width: int = 1
 
     def place(self, across: Extent, term: Extent) -> Extent:
         """Returns the place of an element in shared memory."""
@@ -144,6 +146,13 @@ class BlockProduct:
     @property
     def sums_of_thread(self) -> int:
         return THREAD_ROWS * THREAD_COLUMNS
+
+    def width_of(self, number: int, at: Shape, index: Extent, length: int) -> int:
+        """Returns the elements of an operand, adjacent along `index`, that a thread accesses at once.
+
+        at: the coordinates of an element. length: of the tile.
+        """
+        return 1
 
     def lower(self) -> Lowered:
         fusion, memory, facts = self.problem.fusion, self.problem.memory, self.facts
@@ -199,12 +208,16 @@ class BlockProduct:
             across, term = symbol(name, extent=extent), symbol("term", extent=self.terms)
             along_terms = not are_adjacent(body, number, at(across, term), across)
             by_rows = self.rows_are_adjacent and name == "row"
+            joined = along_terms == by_rows  # adjacent in memory and in shared memory
+            width = self.width_of(number, at(across, term), term if along_terms else across, length) if joined else 1
             pitch = (self.tiles.terms if by_rows else length) + padding
             loaded = registers(body, f"{name}_elements", length * self.tiles.terms // THREADS, self.element)
             size = pitch * (length if by_rows else self.tiles.terms)
             shared = Buffer(body.fresh(f"{name}_tile"), self.element, "shared", size)
             body.append(Allocate(shared))
-            return OperandTile(number, at, length, first, extent, pitch, along_terms, loaded, shared, by_rows)
+            return OperandTile(
+                number, at, length, first, extent, pitch, along_terms, loaded, shared, by_rows, width
+            )  # fmt: skip
 
         row_padding, column_padding = self.paddings
         return (
@@ -214,23 +227,23 @@ class BlockProduct:
 
     # --- the sums -----------------------------------------------------------------------------------------------------
 
-    def _run(self, *sides: OperandTile) -> None:
+    def _run(self, left: OperandTile, right: OperandTile) -> None:
         """Sums the terms: while those of a block of terms are added, those of the next are on their way."""
-        body, count = self.body, self.tiles.terms
+        body, count, sides = self.body, self.tiles.terms, (left, right)
         self.sums = registers(body, "sums", self.sums_of_thread, self.dtype)
         for place in range(self.sums_of_thread):
             body.append(Store(self.sums, body.index.code(place), Constant(0.0, self.dtype)))
         self._load(sides, 0)
         if self.tiles.single:
             self._share(sides)
-            self._add(*sides)
+            self._add(left, right, self.terms)
             return
         first = symbol("first_term", extent=self.terms)
         with body.loop(first, self.terms, step=count):
             self._share(sides)
             with body.condition(body.index.compare("lt", first + count, self.terms)):
                 self._load(sides, first + count)
-            self._add(*sides)
+            self._add(left, right, self.terms - first)
             body.append(Barrier())
 
     @contextlib.contextmanager
@@ -239,12 +252,16 @@ class BlockProduct:
 
         Yields the step, the place across the tile and the term.
         """
-        body, terms = self.body, self.tiles.terms
-        along = terms if side.along_terms else side.length
-        steps = side.length * terms // THREADS
+        body, width = self.body, side.width
+        along = (self.tiles.terms if side.along_terms else side.length) // width
+        steps = side.length * self.tiles.terms // width // THREADS
         with body.loop(step := symbol("step", extent=steps), steps, "unroll"):
-            near, far = self.thread % along, self.thread // along + step * (THREADS // along)
-            yield (step, far, near) if side.along_terms else (step, near, far)
+            if THREADS % along:
+                place = self.thread + step * THREADS
+                near, far = place % along, place // along
+            else:
+                near, far = self.thread % along, self.thread // along + step * (THREADS // along)
+            yield (step, far, near * width) if side.along_terms else (step, near * width, far)
 
     def _load(self, sides: tuple[OperandTile, ...], first: Extent) -> None:
         """Loads the terms from `first` on of both operands into registers; terms and places beyond the end are 0."""
@@ -252,12 +269,26 @@ class BlockProduct:
         for side in sides:
             with self._each(side) as (step, across, term):
                 position = bind_position(body, "position", first + term, self.terms + self.tiles.terms)
-                place = bind_position(body, "across", minimum(side.first + across, side.extent - 1), side.extent)
-                inside = bind_position(body, "term", minimum(position, self.terms - 1), self.terms)
-                (element,) = body.value(side.number, side.at(place, inside))
+                wide, high = (1, side.width) if side.along_terms else (side.width, 1)
+                place = bind_position(body, "across", minimum(side.first + across, side.extent - wide), side.extent)
+                inside = bind_position(body, "term", minimum(position, self.terms - high), self.terms)
                 exists = body.index.compare("lt", position, self.terms)
+                if side.width > 1:
+                    self._load_wide(side, step, side.at(place, inside), position)
+                    continue
+                (element,) = body.value(side.number, side.at(place, inside))
                 element = call("select", exists, convert(element, self.dtype), zero)
                 body.append(Store(side.loaded, body.index.code(step), convert(element, self.element)))
+
+    def _load_wide(self, side: OperandTile, step: Extent, at: Shape, position: Extent) -> None:
+        """Loads `width` adjacent elements, all of which exist or none."""
+        body, code, width = self.body, self.body.index.code, side.width
+        source = replace(body.buffer_of(side.number), alignment=width * self.element.itemsize)
+        body.buffers[side.number] = source
+        body.append(Copy(side.loaded, code(step * width), source, code(body.offset(side.number, at)), width))
+        with body.condition(body.index.compare("le", self.terms, position)):
+            for k in range(width):
+                body.append(Store(side.loaded, code(step * width + k), Constant(0.0, self.element)))
 
     def _share(self, sides: tuple[OperandTile, ...]) -> None:
         """Stores the loaded elements in shared memory, those of a term next to one another."""
@@ -265,11 +296,15 @@ class BlockProduct:
         for side in sides:
             with self._each(side) as (step, across, term):
                 place = body.index.code(side.place(across, term))
-                body.append(Store(side.shared, place, load(body, side.loaded, step)))
+                if side.width > 1:
+                    from_ = body.index.code(step * side.width)
+                    body.append(Copy(side.shared, place, side.loaded, from_, side.width))
+                else:
+                    body.append(Store(side.shared, place, load(body, side.loaded, step)))
         body.append(Barrier())
 
-    def _add(self, left: OperandTile, right: OperandTile) -> None:
-        """Adds the products of the terms of a thread's group to its sums."""
+    def _add(self, left: OperandTile, right: OperandTile, terms: Extent) -> None:
+        """Adds the products of the terms of a thread's group to its sums. terms: how many are left; others are 0."""
         body, code = self.body, self.body.index.code
         count = self.tiles.terms // self.tiles.groups
         group, row, column = self._place()

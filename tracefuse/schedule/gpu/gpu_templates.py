@@ -30,14 +30,17 @@ from tracefuse.schedule.gpu.gpu_row_tile import ROW_TILE
 from tracefuse.schedule.gpu.gpu_scan import SCAN
 from tracefuse.schedule.gpu.gpu_scan_column import COLUMN_SCAN
 from tracefuse.schedule.gpu.gpu_split import SPLIT
+from tracefuse.schedule.gpu.gpu_taken_rows import TAKEN_ROWS
+from tracefuse.schedule.gpu.gpu_tall_product import TALL_PRODUCT
 from tracefuse.schedule.gpu.gpu_transpose import TRANSPOSE
 from tracefuse.schedule.read_back_template import READ_BACK
 from tracefuse.schedule.row_column_template import ROW_COLUMN_SIDES
 from tracefuse.schedule.template import HALVES, AttentionBounds, TemplateSet, TiledProductBounds
 
 TEMPLATES = (
-    TRANSPOSE, POINTWISE, FEW_TERMS, COLUMN, ROW_TILE, ROW, CLUSTER, COLUMN_RUNS, SPLIT, LONG_ROW, SCAN, COLUMN_SCAN,
-    READ_BACK, ROW_COLUMN, ROW_COLUMN_SIDES, ATTENTION, ATTENTION_GRADIENT, MATRIX_PRODUCT, PRODUCT,
+    TRANSPOSE, TAKEN_ROWS, POINTWISE, FEW_TERMS, COLUMN, ROW_TILE, ROW, CLUSTER, COLUMN_RUNS, SPLIT, LONG_ROW, SCAN,
+    COLUMN_SCAN, READ_BACK, ROW_COLUMN, ROW_COLUMN_SIDES, ATTENTION, ATTENTION_GRADIENT, MATRIX_PRODUCT, TALL_PRODUCT,
+    PRODUCT,
 )  # fmt: skip
 
 USUAL_CHIP = "sm_90"
@@ -49,6 +52,7 @@ SMALL_PRODUCTS = ProductBounds(terms=16, rows=64, columns=64, alone=8)
 TILED_PRODUCTS = TiledProductBounds(
     {float32: 1 << 25, float16: 1 << 22, bfloat16: 1 << 22, float64: 1 << 20}, rows=8, columns=8,
     terms=SMALL_PRODUCTS.alone + 1, area=512, most_terms=512, regroups=True, narrow=64, narrow_rows=1 << 15,
+    fused_terms=128,
 )  # fmt: skip
 """Small tiles fill the GPU and their terms are loaded at once. Of larger products cuBLAS reads the operands less often,
 and it multiplies halves and float64 on tensor cores. (H200)"""

@@ -27,7 +27,7 @@ THREADS = 256
 
 @dataclass(frozen=True, slots=True)
 class TileSpan:
-    """Loops whose positions a side of a tile counts, the innermost last, in groups of `lanes`; one loop with lanes."""
+    """Loops whose positions a side of a tile counts, the innermost last, in groups of `lanes` along that one."""
 
     loops: tuple[Loop, ...]
     lanes: int
@@ -42,8 +42,8 @@ class TileSpan:
 
     @property
     def group(self) -> Extent:
-        """The symbol that counts the groups of lanes."""
-        return symbol(f"{self.loops[-1].symbol.name}g", extent=self.groups)
+        """The symbol that counts the groups of lanes of the innermost loop."""
+        return symbol(f"{self.loops[-1].symbol.name}g", extent=self.loops[-1].extent // self.lanes)
 
     def values(self, body: Body) -> dict[Symbol, Extent]:
         """Returns the index of the loop in groups of lanes; empty with one lane."""
@@ -93,6 +93,14 @@ class TileSide:
         """Binds the loops' indices at a group of lanes of the tile; past the end of the span, at its last group."""
         if self.span.lanes == 1:
             self.bind_place(body, group)
+        elif self.tables:
+            *outer, inner = zip(self.span.loops, self.tables, strict=True)
+            place = body.index.code(group * self.span.lanes)
+            for loop, table in outer:
+                body.bind(loop.index, Load(table, place))
+            first = symbol(body.fresh("first"), extent=inner[0].extent)
+            body.bind(first, Load(inner[1], place))
+            body.bind(self.span.group, body.index.code(first // self.span.lanes))
         else:
             last = self.span.groups - 1
             body.bind(self.span.group, body.index.code(minimum(self.first_group + group, last)))
@@ -105,16 +113,28 @@ class TileSide:
 class TileWalk:
     """The threads of a block over a tile. inner: the side that the output follows; other: that of the inputs."""
 
-    def __init__(self, body: Body, inner: TileSide, other: TileSide, lanes: int, thread: Extent) -> None:
-        self.body, self.inner, self.other, self.lanes, self.thread = body, inner, other, lanes, thread
+    def __init__(self, body: Body, inner: TileSide, other: TileSide, thread: Extent) -> None:
+        self.body, self.inner, self.other, self.thread = body, inner, other, thread
         self.pitch = inner.length | 1  # an odd number of words, so that a column access has no bank conflicts
-        elements = inner.length * other.length // lanes
-        self.steps, self.positions = -(-elements // THREADS), elements
-        self.step = symbol("step", extent=self.steps)
         for side in (inner, other):
             side.tabulate(body, thread)
         if inner.tables or other.tables:
             body.append(Barrier())
+
+    def steps(self, along: TileSide) -> int:
+        """Returns the groups of lanes that a thread visits along a side."""
+        return -(-self.inner.length * self.other.length // along.span.lanes // THREADS)
+
+    def step(self, along: TileSide) -> Extent:
+        """The symbol that numbers the groups of a thread."""
+        return symbol("step", extent=self.steps(along))
+
+    @contextlib.contextmanager
+    def _lanes(self, along: TileSide) -> Iterator[int]:
+        """Emits the lanes of a side."""
+        before, self.body.lanes = self.body.lanes, along.span.lanes
+        yield self.body.lanes
+        self.body.lanes = before
 
     def shared(self, number: int) -> Buffer:
         """Allocates shared memory for a tile of an input."""
@@ -129,43 +149,44 @@ class TileWalk:
 
         storing: skips what is past the end of a span. Otherwise the thread has no conditions on its positions.
         """
-        body, groups = self.body, along.length // self.lanes
+        body, groups, steps, step = self.body, along.length // along.span.lanes, self.steps(along), self.step(along)
         with contextlib.ExitStack() as inside:
+            inside.enter_context(self._lanes(along))
             inside.enter_context(body.kept_inside())
             across: Extent
             if self._keeps_group(along):
                 across = bind_position(body, "across", self.thread % groups, groups)
                 first = bind_position(body, "down", self.thread // groups, THREADS // groups)
                 along.bind_group(body, across)
-                inside.enter_context(body.loop(self.step, self.steps, "unroll"))
-                down = first + self.step * (THREADS // groups)
+                inside.enter_context(body.loop(step, steps, "unroll"))
+                down = first + step * (THREADS // groups)
             else:
-                inside.enter_context(body.loop(self.step, self.steps, "unroll"))
-                place = self.thread + self.step * THREADS
+                inside.enter_context(body.loop(step, steps, "unroll"))
+                place = self.thread + step * THREADS
                 across = bind_position(body, "across", place % groups, groups)
-                down = bind_position(body, "down", place // groups, ceildiv(self.steps * THREADS, groups))
+                down = bind_position(body, "down", place // groups, ceildiv(steps * THREADS, groups))
                 along.bind_group(body, across)
             if storing:
                 tests = [
                     body.index.compare("lt", along.first_group + across, along.span.groups),
                     body.index.compare("lt", rows.start + down, rows.span.extent),
-                    *self._inside(down, rows),
+                    *self._inside(down, along, rows),
                 ]
                 inside.enter_context(when(body, tests))
-            bounded = storing or self._is_full() or not rows.tables
+            bounded = storing or self._is_full(along) or not rows.tables
             rows.bind_place(body, down if bounded else minimum(down, rows.length - 1), storing)
             yield across, down
 
     def _keeps_group(self, along: TileSide) -> bool:
         """Returns whether a thread has the same place along a side in every step."""
-        return THREADS % (along.length // self.lanes) == 0
+        return THREADS % (along.length // along.span.lanes) == 0
 
-    def _is_full(self) -> bool:
-        """Returns whether every thread has a position of the tile in every step."""
-        return self.steps * THREADS == self.positions
+    def _is_full(self, along: TileSide) -> bool:
+        """Returns whether every thread has a group of the tile in every step."""
+        return self.inner.length * self.other.length == self.steps(along) * THREADS * along.span.lanes
 
-    def _inside(self, down: Extent, rows: TileSide) -> list[Expression]:
-        return [] if self._is_full() else [self.body.index.compare("lt", down, rows.length)]
+    def _inside(self, down: Extent, along: TileSide, rows: TileSide) -> list[Expression]:
+        return [] if self._is_full(along) else [self.body.index.compare("lt", down, rows.length)]
 
     def fill(self, tiles: Sequence[tuple[Key, Buffer]]) -> None:
         """Loads the inputs and stores them in the tiles."""
@@ -173,10 +194,15 @@ class TileWalk:
         with self.each(self.other, self.inner) as (across, down):
             for (number, coordinates), buffer in tiles:
                 lanes = body.value(number, tuple(substitute(c, values) for c in coordinates))
-                with when(body, self._inside(down, self.inner)):
+                with when(body, self._inside(down, self.other, self.inner)):
                     for lane, element in enumerate(body.spread(lanes)):
-                        at = (across * self.lanes + lane) * self.pitch + down
+                        at = (across * self.other.span.lanes + lane) * self.pitch + down
                         body.append(Store(buffer, body.index.code(at), element))
+
+    def lanes_of(self, key: Key, along: TileSide) -> int:
+        """Returns the number of lanes of a group along a side that read different elements."""
+        with self._lanes(along):
+            return lanes_of(self.body, key[1])
 
     def prefetch(self, keys: Sequence[Key], along: TileSide, rows: TileSide) -> None:
         """Loads input elements at all positions of a thread into registers."""
@@ -184,11 +210,11 @@ class TileWalk:
             return
         moving = {loop.symbol for loop in rows.span.loops}
         for key in keys:
-            dtype, lanes = self.body.fusion.values[key[0]].dtype, lanes_of(self.body, key[1])
+            dtype, lanes = self.body.fusion.values[key[0]].dtype, self.lanes_of(key, along)
             moves = not self._keeps_group(along) or not moving.isdisjoint(s for c in key[1] for s in symbols(c))
-            buffer = Buffer(self.body.fresh(f"x{key[0]}"), dtype, "local", (self.steps if moves else 1) * lanes)
+            buffer = Buffer(self.body.fresh(f"x{key[0]}"), dtype, "local", (self.steps(along) if moves else 1) * lanes)
             self.body.append(Allocate(buffer))
-            place = self.step * lanes if moves else 0
+            place = self.step(along) * lanes if moves else 0
             self.body.to_cache[key] = (buffer, place + (self.body.lane if lanes > 1 else 0))
         with self.each(along, rows):
             for key in keys:
@@ -200,6 +226,7 @@ class TileWalk:
         values: Mapping[Symbol, Extent] = self.inner.span.values(self.body)
         with self.each(self.inner, self.other, storing=True) as (across, down):
             for (number, coordinates), buffer in tiles:
-                at = down * self.pitch + across * self.lanes + (self.body.lane if self.lanes > 1 else 0)
+                lanes = self.inner.span.lanes
+                at = down * self.pitch + across * lanes + (self.body.lane if lanes > 1 else 0)
                 self.body.cached[(number, tuple(substitute(c, values) for c in coordinates))] = (buffer, at)
             emit()

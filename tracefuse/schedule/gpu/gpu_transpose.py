@@ -16,13 +16,11 @@ import math
 from functools import partial
 
 from segments import Verdict
-from segments.lazy_dataclasses import replace
 from tracefuse.ir.extents import Expression, Extent, Symbol, ceildiv, product, substitute, symbol, symbol_of, symbols
 from tracefuse.kernel.kernel_ir import Barrier
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.cost import Work
 from tracefuse.schedule.gpu.gpu_frame import Setting, bind_loops, bind_position, new_body, open_block, open_threads
-from tracefuse.schedule.gpu.gpu_prefetch import lanes_of
 from tracefuse.schedule.gpu.gpu_problem import GpuProblem
 from tracefuse.schedule.gpu.gpu_tile_walk import THREADS, TileSide, TileSpan, TileWalk
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
@@ -51,8 +49,11 @@ PREFETCHED_BYTES = 128
 """The most registers of a thread, in bytes, for inputs that are loaded while the tiles are on their way."""
 
 JOINED = 256
-"""Loops of the output are joined up to this extent, so that few tiles reach past the end of one; with lanes, which
-joined loops do not have, only if the innermost is too short for tiles."""
+"""Loops of the output are joined up to this extent, so that few tiles reach past the end of one; if both sides have
+lanes, only up to LINE_BYTES."""
+
+LINE_BYTES = 128
+"""Shorter runs of the output are parts of lines of memory that other blocks read and write much later."""
 
 EXTENT_EDGES = (LEAST_EXTENT - 1, LEAST_EXTENT, 24, 32, 40, 48, 56, 64, 80, 96, 128, 160, 192, 256)
 """The classes of the extents of both spans."""
@@ -76,36 +77,41 @@ bounds the kernel, and threads that take fewer instructions are up to 5 % slower
 SECTOR_BYTES = 32
 
 
-def tile_lanes(transposed: Transposed, lanes: int) -> int:
-    """Returns the lanes of both spans: those of the innermost loop if it is alone and they divide the other extent."""
-    if len(transposed.inner) > 1:
-        return 1
+def lanes_along(transposed: Transposed, lanes: int) -> int:
+    """Returns the lanes along the inputs: the most that divide the extent of their loop."""
     extent = transposed.loop.extent
     terms = extent.terms if isinstance(extent, Expression) else (((), extent),)
-    return lanes if all(factor % lanes == 0 for _, factor in terms) else 1
+    while any(factor % lanes for _, factor in terms):
+        lanes //= 2
+    return lanes
 
 
 def _accepts(problem: GpuProblem) -> Verdict:
-    joined = JOINED if problem.setting.lanes == 1 else LEAST_EXTENT
-    return judge_tiles(problem.region, problem.rewritten_sizes, joined=joined)
+    region, sizes, lanes = problem.region, problem.rewritten_sizes, problem.setting.lanes
+    line = LINE_BYTES // min((region.fusion.values[n].dtype.itemsize for n in region.full[0]), default=1)
+    verdict = judge_tiles(region, sizes, joined=JOINED if lanes == 1 else max(LEAST_EXTENT, line))
+    if lanes == 1 or not isinstance(verdict.facts, Transposed) or lanes_along(verdict.facts, lanes) > 1:
+        return verdict
+    return judge_tiles(region, sizes, joined=JOINED)
 
 
 def _offers(problem: GpuProblem, transposed: Transposed) -> Offer:
     """Offers tiles of several sides."""
-    region, lanes = problem.region, tile_lanes(transposed, problem.setting.lanes)
+    region, across = problem.region, problem.setting.lanes
+    along = lanes_along(transposed, across)
     element = sum(region.fusion.values[number].dtype.compute.itemsize for number, _ in transposed.reads)
-    thin = THIN if lanes > 1 else ()
+    thin = THIN if along > 1 else ()
     alternatives = (
         (a, b) for a, b in (*itertools.product(SIDES, SIDES), *thin)
-        if a * b * element <= MOST_BYTES and (THREADS % (a // lanes) == 0 or THREADS % (b // lanes) == 0)
+        if a * b * element <= MOST_BYTES and (THREADS % (a // across) == 0 or THREADS % (b // along) == 0)
     )  # fmt: skip
-    shapes = dict.fromkeys([USUAL if lanes == 1 else USUAL_OF_LANES, *alternatives])
+    shapes = dict.fromkeys([USUAL if across == 1 else USUAL_OF_LANES, *alternatives])
     classes = tuple(
         SizeClasses(extent, EXTENT_EDGES, "tiles cover the loops")
         for extent in (product(loop.extent for loop in transposed.inner), transposed.loop.extent)
     )
     tilings = tuple(Tiling.of(across=across, down=down) for across, down in shapes)
-    return Offer(tilings, classes, partial(_work, region, _itemsize(region, transposed), lanes))
+    return Offer(tilings, classes, partial(_work, region, _itemsize(region, transposed), (across, along)))
 
 
 def _itemsize(region: Region, transposed: Transposed) -> int:
@@ -113,14 +119,16 @@ def _itemsize(region: Region, transposed: Transposed) -> int:
     return min(region.fusion.values[number].dtype.itemsize for number, _ in transposed.reads)
 
 
-def _work(region: Region, itemsize: int, lanes: int, tiling: Tiling, point: Point) -> Work:
+def _work(region: Region, itemsize: int, lanes: tuple[int, int], tiling: Tiling, point: Point) -> Work:
     """Returns what tiles do: those that reach past the end of a span, and sectors of memory that two tiles share."""
     covered = _covered(point[0], tiling["across"]) * _covered(point[1], tiling["down"])
-    slots = covered * PRICED_BYTES / bytes_of_iteration(region) / lanes
-    steps = math.ceil(tiling["across"] * tiling["down"] / lanes / THREADS)
-    divided = sum(THREADS % (side // lanes) != 0 for side in (tiling["across"], tiling["down"]))
-    instructions = slots * (SLOT_INSTRUCTIONS + divided * DIVISION_INSTRUCTIONS + TILE_INSTRUCTIONS / steps)
-    instructions *= 1 if lanes == 1 else LANES_FACTOR
+    elements = covered * PRICED_BYTES / bytes_of_iteration(region)
+    instructions = 0.0
+    for side, width in zip((tiling["across"], tiling["down"]), lanes, strict=True):
+        steps = math.ceil(tiling["across"] * tiling["down"] / width / THREADS)
+        divided = DIVISION_INSTRUCTIONS * (THREADS % (side // width) != 0)
+        each = (SLOT_INSTRUCTIONS + TILE_INSTRUCTIONS / steps) / 2 + divided
+        instructions += elements / width * each * (1 if width == 1 else LANES_FACTOR)
     # A tile over all of a span shares no sector with a tile beside it.
     ends = sum(1 / side for side, extent in ((tiling["across"], point[0]), (tiling["down"], point[1])) if side < extent)
     shared = 1 + 0.25 * SECTOR_BYTES / itemsize * ends
@@ -155,7 +163,7 @@ def _prefetched(body: Body, region: Region, walk: TileWalk, transposed: Transpos
         if moving.isdisjoint(s for c in coordinates for s in symbols(c)):
             continue
         placed = (number, tuple(substitute(c, values) for c in coordinates))
-        size = walk.steps * lanes_of(body, placed[1]) * body.fusion.values[number].dtype.itemsize
+        size = walk.steps(walk.inner) * walk.lanes_of(placed, walk.inner) * body.fusion.values[number].dtype.itemsize
         if size <= free:
             free -= size
             keys.append(placed)
@@ -166,10 +174,13 @@ def _launch(
     region: Region, setting: Setting, transposed: Transposed, tiling: Tiling
 ) -> tuple[LaunchSpec, dict[Symbol, Extent]]:  # fmt: skip
     """Returns the launch, and the definitions of its integer parameters."""
-    lanes = tile_lanes(transposed, setting.lanes)
-    body = new_body(region, replace(setting, lanes=lanes))
+    lanes = lanes_along(transposed, setting.lanes)
+    body = new_body(region, setting)
     body.hoists_offsets = lanes == 1 and len(region.nest.loops) > FACTORED_LOOPS
-    other, inner = TileSpan((transposed.loop,), lanes), TileSpan(transposed.inner, lanes)
+    other, inner = TileSpan((transposed.loop,), lanes), TileSpan(transposed.inner, setting.lanes)
+    if lanes != setting.lanes:  # buffers are declared with the alignment of the widest access
+        for number in (*(number for number, _ in region.probe.reads), *region.full[0]):
+            body.buffer_of(number, written=number in region.full[0])
     inside = {loop.symbol for loop in (*other.loops, *inner.loops)}
     outside = [loop for loop in region.nest.loops if loop.symbol not in inside]
     tiles, wide, blocks = symbol("tiles", minimum=1), symbol("tiles_across", minimum=1), symbol("blocks")
@@ -186,7 +197,7 @@ def _launch(
     row = bind_position(body, "tile_row", rest % tiles, tiles)
     bind_loops(body, outside, bind_position(body, "place", rest // tiles, product(k.extent for k in outside)))
     across = TileSide(inner, tiling["across"], column * tiling["across"])
-    walk = TileWalk(body, across, TileSide(other, tiling["down"], row * tiling["down"]), lanes, thread)
+    walk = TileWalk(body, across, TileSide(other, tiling["down"], row * tiling["down"]), thread)
     tile_buffers = [(key, walk.shared(key[0])) for key in transposed.reads]
     values = other.values(body)
     tiled = [(number, tuple(substitute(c, values) for c in at)) for number, at in transposed.reads]
