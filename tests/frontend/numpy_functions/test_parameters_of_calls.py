@@ -152,6 +152,7 @@ CALLS = {
     "reductions in the order of the axis": (
         "np.arctan2.reduce(np.broadcast_to(X[0], (3, 3)))", "np.power.reduce(np.broadcast_to(X[1], (3, 3)), axis=1)",
     ),
+    "repetitions of a computed length": ("np.resize(np.polyint(X[0]), (2, 3))", "np.resize(np.append(X[0], 1), 9)"),
     "triangles in the order of a stack": ("np.linalg.qr(Q.T + np.eye(2), mode='complete')[1].strides",),
     "sizes that a stage knows to be 1": (
         "(np.logical_or.at(I, [0, -1], 2j), np.fmod.at(u := np.packbits(I > 0), [-1, -1], np.packbits(I > 0)), u)",

@@ -20,6 +20,7 @@ from tracefuse.frontend.tracer.record.recorder import Recorder
 from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.values.traced import Traced
 from tracefuse.ir.axes import normalize_axis
+from tracefuse.ir.extents import terms_of
 
 FUNCTIONS = Functions()
 implements = FUNCTIONS.implements
@@ -130,6 +131,8 @@ def resize(a: Any, new_shape: Any) -> Any:
     if recorder.decide(recorder.plain(count), "<=", recorder.plain(length), reason):
         filled = traced_ops.copy(flat[:count])
     else:
+        if len(terms_of(recorder.plain(length))) > 1:  # no proof divides by a sum
+            length = recorder.pin(recorder.plain(length), reason)
         whole = count // length
         filled = np.concatenate([np.tile(flat, whole), flat[: count - whole * length]])
     return shaping.reshape(filled, tuple(shape))
