@@ -119,12 +119,12 @@ class Scopes:
     @contextlib.contextmanager
     def otherwise(self, introduces: Collection[Symbol] = ()) -> Iterator[None]:
         """Opens the `else` branch of the condition that was closed last. introduces: as for `condition`."""
+        tested = self.levels[-1].statements.pop()
+        assert isinstance(tested, If)
         level = Level(introduces=set(introduces), barrier=not introduces)
         self.levels.append(level)
         yield
         self.levels.pop()
-        tested = self.levels[-1].statements.pop()
-        assert isinstance(tested, If)
         self.append(replace(tested, orelse=tuple(level.statements)))
 
     def bind(self, index: Extent, value: Expression) -> None:
