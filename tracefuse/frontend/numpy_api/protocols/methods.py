@@ -11,7 +11,7 @@ import numpy as np
 
 from tracefuse import source
 from tracefuse.dtypes import dtype_of
-from tracefuse.errors import DtypeError, NoAttributeError, ScalarError
+from tracefuse.errors import DtypeError, NoAttributeError, ScalarError, UnsupportedError
 from tracefuse.frontend.numpy_api.algebra import products
 from tracefuse.frontend.numpy_api.arrangement import moving_elements, shape_changes
 from tracefuse.frontend.numpy_api.formulas import element_bits
@@ -23,6 +23,7 @@ from tracefuse.frontend.tracer.array_ops import arithmetic, moments, shaping, tr
 from tracefuse.frontend.tracer.array_ops.in_place import into
 from tracefuse.frontend.tracer.array_ops.traced_ops import as_array, missing
 from tracefuse.frontend.tracer.effects import numpy_errors
+from tracefuse.frontend.tracer.libraries.stage_calls import call_or_refuse
 from tracefuse.frontend.tracer.values import views
 from tracefuse.frontend.tracer.values.traced import Traced
 
@@ -40,6 +41,20 @@ def _check_is_array(x: Traced, name: str) -> None:
             f"'numpy.{x.value.dtype}' object has no attribute {name!r}", hint=f"write np.{name}(x, ...)",
             where=source.user_line(),
         )  # fmt: skip
+
+
+def _reduced(
+    function: Any, x: Traced, axis: Any, dtype: Any, out: Any, keepdims: Any, initial: Any, where: Any
+) -> Any:  # fmt: skip
+    """A sum or a product: between two stages of the call where the place of the initial value decides the result."""
+    try:
+        return traced_ops.reduce(function.__name__, x, axis, dtype, out, keepdims, initial=initial, where=where)
+    except UnsupportedError as refusal:
+        if out is not None or (initial is None and where is None):
+            raise
+        keywords: dict[str, Any] = {"axis": axis, "dtype": dtype, "keepdims": bool(keepdims)}
+        keywords |= {key: one for key, one in (("initial", initial), ("where", where)) if one is not None}
+        return call_or_refuse(function, f"x.{function.__name__}", (x,), keywords, refusal)
 
 
 def _of_scalars(method: Any) -> Any:
@@ -96,14 +111,14 @@ class ArrayMethods(Traced):
         self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False, initial: Any = None,
         where: Any = None,
     ) -> Any:  # fmt: skip
-        return traced_ops.reduce("sum", self, axis, dtype, out, keepdims, initial=initial, where=where)
+        return _reduced(np.sum, self, axis, dtype, out, keepdims, initial, where)
 
     @_of_scalars
     def prod(
         self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False, initial: Any = None,
         where: Any = None,
     ) -> Any:  # fmt: skip
-        return traced_ops.reduce("prod", self, axis, dtype, out, keepdims, initial=initial, where=where)
+        return _reduced(np.prod, self, axis, dtype, out, keepdims, initial, where)
 
     @_of_scalars
     def max(
