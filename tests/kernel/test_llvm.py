@@ -36,13 +36,16 @@ from tracefuse.kernel.llvm.cpu_functions import compile_cpu
 from tracefuse.kernel.llvm.emit_llvm import emit_llvm
 
 
-def row_reduction(operation: str, dtype: DType, first: float) -> Kernel:
+def row_reduction(operation: str, dtype: DType, first: float, instead: float | None = None) -> Kernel:
+    """instead: what replaces elements that are not positive."""
     x, out = Buffer("x", dtype), Buffer("out", dtype, written=True)
-    total = Variable("total", dtype)
+    total, element = Variable("total", dtype), Load(x, at(I, J))
+    positive = call("lt", Constant(0, dtype), element)
+    value = element if instead is None else call("select", positive, element, Constant(instead, dtype))
     return by_row(
         *("reduce", (x, out)),
         Declare(total, Constant(first, dtype)),
-        loop(J, COLUMNS, Accumulate(total, operation, Load(x, at(I, J))), kind="vector"),
+        loop(J, COLUMNS, Accumulate(total, operation, value), kind="vector"),
         Store(out, I, total),
     )
 
@@ -142,10 +145,12 @@ def test_a_row_extremum_is_nan_where_the_row_holds_one(operation: str, dtype: DT
 @pytest.mark.parametrize("dtype", [F32, dtypes.float64], ids=str)
 @pytest.mark.parametrize("operation", ["add", "mul", "minimum", "maximum"])
 def test_a_float_reduction_becomes_vector_code(operation: str, dtype: DType) -> None:
-    assembly = compile_cpu(row_reduction(operation, dtype, 0.0)).assembly()
+    infinity = {"minimum": float("inf"), "maximum": -float("inf")}.get(operation)
     short = {"minimum": "min", "maximum": "max"}.get(operation, operation)
     width = "s" if dtype is F32 else "d"
-    assert re.search(rf"v?{short}p{width}\s.*%[yz]mm", assembly)
+    for instead in {None, infinity}:  # LLVM would choose between states instead of elements
+        assembly = compile_cpu(row_reduction(operation, dtype, 0.0, instead)).assembly()
+        assert re.search(rf"v?{short}p{width}\s.*%[yz]mm", assembly)
 
 
 FAST = ("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "sinh")

@@ -110,6 +110,7 @@ NOT_CACHES = {
     "ir.builder.FusionBuilder": "the fusion in progress",
     "ir.printing.DefinitionPrinter": "the text in progress",
     "ir.subfusion._Extraction": "the sub-fusion in progress",
+    "kernel.llvm.hidden_infinities.HiddenInfinities": "the function in progress",
     "kernel.llvm.hidden_invariants.HiddenInvariants": "the loop in progress",
     "kernel.llvm.statements.Emitter": "the kernel in progress",
     "kernel.llvm.text_builder.Builder": "the function in progress",

@@ -15,6 +15,7 @@ from tracefuse.dtypes import DType
 from tracefuse.errors import InternalError
 from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.llvm import scalar_ops
+from tracefuse.kernel.llvm.hidden_infinities import HiddenInfinities
 from tracefuse.kernel.llvm.hidden_invariants import HiddenInvariants, hide, is_invariant
 from tracefuse.kernel.llvm.interleaving import interleave_count, split_short
 from tracefuse.kernel.llvm.loop_metadata import Metadata
@@ -86,6 +87,7 @@ class Emitter:
         self.hides_loads = False
         # Integers that are positions or extents rather than data.
         self.plain = {s.name for s in kernel.scalars if s.dtype.is_integer}
+        self.infinities = HiddenInfinities(kernel, self.builder, self.entry)
         # Names of values that are equal for all elements.
         self.invariant = {s.name for s in kernel.scalars}
 
@@ -107,7 +109,7 @@ class Emitter:
                 if index and e.name in _INDEX_OPERATIONS and self._is_plain_index(e):
                     a, b = (self.expression(argument, index=True) for argument in e.arguments)
                     return a.binary(_INDEX_OPERATIONS[e.name], b, "nsw ")
-                arguments = [self.expression(argument, index=index) for argument in e.arguments]
+                arguments = [self.infinities.hidden(e, a, self.expression(a, index=index)) for a in e.arguments]
                 if e.name in _CHOICES and self.access_group and self.processor.slow_masked_stores:
                     # Else LLVM stores the choice between a new value and the one in memory under a mask.
                     arguments = [self.builder.emit(f"freeze {a}", a.type) for a in arguments]

@@ -86,8 +86,13 @@ def _extreme(name: str, a: Any, axis: Any, out: Any, keepdims: Any, initial: Any
         initial = None if x.value.dtype.is_complex else least
     result = traced_ops.reduce(name, x, axis, None, None, keepdims, initial=initial, where=where)
     if not is_array or has_nan or not has_initial:
-        nothing = traced_ops.reduce("all", is_nan, axis, None, None, keepdims, where=None if is_array else where)
-        result = apply("where", nothing, np.nan, result)
+        # A maximum of floats beside one of floats, since loops that also reduce booleans are not vectorized.
+        kind: Any = np.float64 if x.value.dtype.is_complex else x.value.dtype.numpy.type
+        numbers = np.where(is_nan, kind(0), kind(1))
+        seen = traced_ops.reduce(
+            "max", numbers, axis, None, None, keepdims, initial=0, where=None if is_array else where
+        )
+        result = apply("where", seen == 0, np.nan, result)
     return moments.stored(result, out)
 
 
