@@ -227,7 +227,7 @@ def test_workers_end_before_a_fork_and_start_again_in_parent_and_child() -> None
 def test_many_calls_leave_no_objects_and_no_memory_behind() -> None:
     objects, size = growth_of(200)
     # One object more in each of the 3,000 calls would be 150,000 bytes.
-    if size > 50_000:  # a table of the process may have grown meanwhile, which it does not each time
-        size = growth_of(200)[1]
+    if size > 50_000:  # what other tests left in the process may have grown meanwhile, however many calls there are
+        size = growth_of(600)[1] // 3
     assert objects <= 10
     assert size <= 50_000
