@@ -76,8 +76,8 @@ SMOOTH = [
     "np.fft.hfft(x + 1j * y)", "np.fft.ihfft(x).imag", "np.fft.hfft(x, 5, 0, 'ortho')", "np.partition(x, 2, 1)",
     "np.nanmedian(np.where(y > .7, np.nan, x), 1)", "np.nanpercentile(np.where(y > .7, np.nan, x), 30)",
     "np.nanquantile(np.where(y > .7, np.nan, x), .3, axis=0, keepdims=True)", "np.polyfit(v.cumsum(), x.T, 2)",
-    "np.polyfit(v.cumsum(), v, 1, w=x[0])", "np.bincount(i, v, minlength=4)", "np.bincount(i > 1, v, minlength=4)", "np.i0(x)",
-    "np.where(i > 1, x, y)",
+    "np.polyfit(v.cumsum(), v, 1, w=x[0])", "np.bincount(i, v, minlength=4)", "np.bincount(i > 1, v, minlength=4)",
+    "np.i0(x)", "np.where(i > 1, x, y)",
     "np.put_along_axis(z := x * 2, i[None] % 4, y[:1], 1) or z", "np.linalg.matrix_transpose(x)", "np.ldexp(x, i)",
     "np.exp(x - x.max(1, keepdims=True)) / np.exp(x - x.max(1, keepdims=True)).sum(1, keepdims=True)",
 ]  # fmt: skip
