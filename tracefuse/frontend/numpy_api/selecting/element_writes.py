@@ -211,7 +211,10 @@ def put_along_axis(arr: Any, indices: Any, values: Any, axis: Any) -> None:
         if k != dim and k not in repeated and not recorder.decide(index.extents[k], "==", 1, "np.put_along_axis"):
             hint, where = "give positions of the shape of the array", source.user_line()
             recorder.builder.require(index.extents[k], "==", target.extents[k], message, hint, where, OutOfRangeError)
-    operands = [shaping.broadcast_to(x, tuple(sizes)) for x in (index, assignment.elements_of(values, target))]
+    elements = assignment.elements_of(values, target)
+    while len(elements.extents) > len(sizes) and recorder.decide(elements.extents[0], "==", 1, "np.put_along_axis"):
+        elements = shaping.squeeze(elements, 0)
+    operands = [shaping.broadcast_to(x, tuple(sizes)) for x in (index, elements)]
     if repeated:
         operands = [_joined_with(x, repeated, dim) for x in operands]
     into(arr, recorder.library(REGISTRY["scatter"], [target, *operands], dim=dim))
