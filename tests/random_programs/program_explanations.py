@@ -183,7 +183,7 @@ def loop_precision(ufunc: np.ufunc, inputs: list[Any]) -> float:
 
 
 def shaken(value: Any, largest: float = 0.0, least: float = 0.0) -> Any:
-    """Floats moved by two units in the last place, of themselves or the largest number behind them; NaNs change sign."""
+    """Floats moved by two units in the last place, their own or that of the largest number behind. NaNs change sign."""
     phase = Noisy.phase
     if not isinstance(value, np.ndarray | np.generic) or value.dtype.kind not in "fc":
         return value
