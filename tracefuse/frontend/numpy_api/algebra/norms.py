@@ -35,8 +35,9 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
 def _norm(traced: Any, ord: Any, axis: Any, keepdims: bool) -> Any:
     rank = len(traced.extents)
     if axis is None and ord is None:
-        result = _vector_norm(shaping.reshape(traced, -1), 2, (0,), False)
-        return shaping.reshape(result, (1,) * rank) if keepdims else result
+        if not rank:
+            return _vector_norm(shaping.reshape(traced, -1), 2, (0,), False)
+        return _vector_norm(traced, 2, tuple(range(rank)), keepdims)  # in any order of memory
     is_pair = isinstance(axis, tuple)
     axes = tuple(normalize_axis(operator.index(k), rank) for k in axis) if is_pair else traced_ops.axes_of(axis, rank)
     if len(axes) == 1:
