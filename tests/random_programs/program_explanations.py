@@ -262,8 +262,9 @@ def explained(program: RandomProgram, why: Difference, settings: dict[str, Any])
         of_unused = why.kind == "no error"
         return Difference("errors of unused values" if of_unused else "the first of several errors", 0, "")
     depends_on_values = "division by zero" in why.text or "LinAlgError" in why.text
-    is_of_size = why.kind == "error" and why.text.startswith(("ShapeError", "OutOfRangeError"))  # that data decide
-    if is_of_size and casts_outside(program, settings):
+    # Sizes and types that data decide; the last two are raised by NumPy itself between two stages.
+    of_data = ("ShapeError", "OutOfRangeError", "IndexError", "UFuncTypeError")
+    if why.kind in ("error", "internal error") and why.text.startswith(of_data) and casts_outside(program, settings):
         return Difference("undefined in NumPy", 0, "")
     if not why.kind.endswith("differs") and not depends_on_values:
         return None
