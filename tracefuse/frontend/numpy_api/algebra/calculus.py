@@ -190,11 +190,11 @@ def _real_end(value: Any, x: Traced) -> Any:
 
 
 def _complex_end(value: Any) -> Any:
-    """The number beyond an end of complex values: of a complex64 scalar the real part, as it is no number of Python."""
+    """The number beyond an end of complex values: of a complex64 scalar the real part before NumPy 2.5."""
     if isinstance(value, np.complexfloating):
-        return complex(value) if isinstance(value, complex) else float(value.real)
+        return complex(value) if isinstance(value, complex) or _LOOKS_AT_NOTHING else float(value.real)
     is_scalar = isinstance(value, Traced) and value.is_immutable and value.weak is None
-    is_short = is_scalar and value.value.dtype is dtypes.complex64
+    is_short = is_scalar and value.value.dtype is dtypes.complex64 and not _LOOKS_AT_NOTHING
     return traced_ops.astype(value, dtypes.float64) if is_short else value
 
 
