@@ -14,11 +14,11 @@ from tracefuse.dtypes import uint8
 from tracefuse.generated_code import compile_function
 from tracefuse.kernel.loop_driver import NO_CHOICE
 from tracefuse.ops.native_draws import state_of
+from tracefuse.runtime.devices.cpu_memory import ALIGNMENT
 from tracefuse.runtime.driver_parameters import FixedNumber, FromBounds, FromOperand, FromState, NewMemory, Source
 
 SHARED_BYTES = 2**14
 """The size of the largest array that shares its allocation with others."""
-ALIGNMENT = 64
 
 DriverCall: TypeAlias = Callable[[Sequence[Any], Sequence[int], Any], "list[Any] | int"]
 """Called with the operands and the bounds of a loop and the function that makes an array; see `BoundDriver.run`."""

@@ -41,9 +41,9 @@ def allocates_result(x: Any, y: Any) -> Any:
 
 
 def reads_positions(x: Any, y: Any) -> Any:
-    elements, found = np.nditer([x, y], flags=["f_index", "multi_index"], order="C"), []
+    elements, found = np.nditer([x, y, 2.0], flags=["f_index", "multi_index"], order="C"), []
     for _ in range(elements.itersize):
-        found.append((elements.index, elements.multi_index, elements[0] + elements.value[1]))
+        found.append((elements.index, elements.multi_index, elements[0] + elements.value[1] * elements[2]))
         elements.iternext()
     return found
 
@@ -89,5 +89,9 @@ def test_elements_are_read_only_and_flags_without_a_meaning_here_are_refused() -
         fuse(writes, target="reference")(np.ones(3))
     with pytest.raises(UnsupportedError, match=r"np\.nditer with external_loop cannot be fused yet"):
         fuse(lambda x: [part.sum() for part in np.nditer(x, flags=["external_loop"])])(np.ones(3))
+    with pytest.raises(UnsupportedError, match="copy_if_overlap"):  # NumPy would read a copy
+        fuse(lambda x: [a + b for a, b in np.nditer([x, x[::-1]], flags=["copy_if_overlap"])])(np.ones(3))
+    with pytest.raises(ValueError, match="flags must be a list or tuple of strings"):
+        fuse(lambda x: [a * 2 for a in np.nditer(x, "c_index")], target="reference")(np.ones(3))
     with pytest.raises(ValueError, match="not tracking a multi-index"):
         fuse(lambda x: np.nditer(x).multi_index, target="reference")(np.ones(3))

@@ -6,22 +6,25 @@ have no elements of their own, decides the order, tracks positions and checks fl
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
 
 from tracefuse import source
-from tracefuse.errors import ShapeError, UnsupportedError
+from tracefuse.errors import ScalarError, ShapeError, UnsupportedError
 from tracefuse.frontend.tracer.array_ops import shaping, traced_ops
 from tracefuse.frontend.tracer.array_ops.constant_arrays import recorded_constant
+from tracefuse.frontend.tracer.array_ops.traced_ops import as_array
 from tracefuse.frontend.tracer.record.loop_counters import NotInEveryIteration
 from tracefuse.frontend.tracer.record.recorder import Recorder
 from tracefuse.frontend.tracer.values import views
-from tracefuse.frontend.tracer.values.traced import Traced
+from tracefuse.frontend.tracer.values.traced import Traced, holds_traced
 from tracefuse.ir.fusion import Shape
 
-_FLAGS = frozenset({"multi_index", "c_index", "f_index", "refs_ok", "zerosize_ok", "common_dtype", "copy_if_overlap"})
+_FLAGS = frozenset({"multi_index", "c_index", "f_index", "refs_ok", "zerosize_ok"})
+_OPERAND_FLAGS = frozenset({"readonly", "readwrite", "writeonly", "allocate", "no_broadcast"})
+"""The flags with which NumPy makes no copy of an operand."""
 _WRITES = frozenset({"readwrite", "writeonly"})
 _READ_FROM_ITERATOR = (
     "finished", "has_index", "has_multi_index", "index", "iterindex", "itersize", "iterrange", "multi_index", "ndim",
@@ -48,11 +51,24 @@ def nditer(
     if not any(isinstance(operand, Traced) for operand in operands):
         make: Any = np.nditer
         return make(op, flags, op_flags, op_dtypes, order, *others, **more)
-    given = frozenset([flags] if isinstance(flags, str) else flags or ())
-    if op_dtypes is not None or others or more or not given <= _FLAGS:
-        names = [*sorted(given - _FLAGS), *more, *(("op_dtypes",) if op_dtypes is not None else ())]
+    if isinstance(flags, str):
+        raise ScalarError(
+            "Iterator global flags must be a list or tuple of strings", hint=f"give [{flags!r}]",
+            where=source.user_line(),
+        )  # fmt: skip
+    given, of_operands = frozenset(flags or ()), _flags_of_each(op_flags, len(operands))
+    others_given = sorted((given - _FLAGS).union(*of_operands) - _OPERAND_FLAGS)
+    if op_dtypes is not None or others or more or others_given:
+        names = [*others_given, *more, *(("op_dtypes",) if op_dtypes is not None else ())]
         raise traced_ops.missing(f"np.nditer with {', '.join(names) or 'more arguments'}", _HINT)
     return ElementIterator(recorder, operands, given, op_flags, order)
+
+
+def _flags_of_each(op_flags: Any, count: int) -> list[Sequence[str]]:
+    """The flags of each operand. op_flags: those of all operands, a list for each, or None."""
+    if not op_flags:
+        return [()] * count
+    return [op_flags] * count if isinstance(op_flags[0], str) else list(op_flags)
 
 
 class ElementIterator:
@@ -66,9 +82,7 @@ class ElementIterator:
         self, recorder: Recorder, operands: Sequence[Any], flags: frozenset[str], op_flags: Any, order: str
     ) -> None:
         self._recorder, self._body, self._flags = recorder, recorder.body, flags
-        given = [
-            one if isinstance(one, Traced) or one is None else recorded_constant(recorder, one) for one in operands
-        ]
+        given = [None if one is None else _operand(recorder, one) for one in operands]
         stand_ins = [None if one is None else _without_elements(recorder, one) for one in given]
         more: dict[str, Any] = {} if op_flags is None else {"op_flags": op_flags}
         make: Any = np.nditer
@@ -80,7 +94,10 @@ class ElementIterator:
             _new_array(recorder, made) if one is None else one
             for one, made in zip(given, self._positions.operands, strict=True)
         )
-        self._writes = _writable(op_flags, operands)
+        self._writes = [
+            one is None if op_flags is None else not _WRITES.isdisjoint(own)
+            for one, own in zip(operands, _flags_of_each(op_flags, len(operands)), strict=True)
+        ]
         self._is_at_start = True
 
     def __getattr__(self, name: str) -> Any:
@@ -169,6 +186,11 @@ def _refuse_in_body() -> NoReturn:
     )
 
 
+def _operand(recorder: Recorder, value: Any) -> Any:
+    """An operand as a traced array."""
+    return as_array(value) if holds_traced(value) else recorded_constant(recorder, np.asarray(value))
+
+
 def _without_elements(recorder: Recorder, operand: Any) -> Any:
     """An array of NumPy with the type and the sizes of a traced one, and strides in the same order, without memory."""
     shape = tuple(recorder.pin(extent, "np.nditer") for extent in operand.extents)
@@ -193,11 +215,3 @@ def _ranked(recorder: Recorder, strides: Shape) -> list[int]:
 def _new_array(recorder: Recorder, made: Any) -> Any:
     """An array of zeros for an operand that NumPy allocates."""
     return recorded_constant(recorder, np.zeros(made.shape, made.dtype))
-
-
-def _writable(op_flags: Any, operands: Sequence[Any]) -> list[bool]:
-    """Which operands may be written. op_flags: of one operand, or a list for each."""
-    if op_flags is None:
-        return [operand is None for operand in operands]
-    of_each: Iterable[Any] = [op_flags] * len(operands) if isinstance(op_flags[0], str) else op_flags
-    return [not _WRITES.isdisjoint(flags) for flags in of_each]
