@@ -198,8 +198,8 @@ def dtype_of(spec: object) -> DType:
 PYTHON_TYPES: dict[str | None, Any] = {"bool": bool, "int": int, "float": float, "complex": complex}
 """Python's types of numbers, by kind."""
 
-NUMPY_TYPES: dict[str | None, DType] = {"int": int64, "float": float64, "complex": complex128}
-"""The types that hold Python's integers of 64 bits, floats and complex numbers exactly, by kind."""
+NUMPY_TYPES: dict[str | None, DType] = {"bool": bool_, "int": int64, "float": float64, "complex": complex128}
+"""The types that hold truth values, integers of 64 bits, floats and complex numbers of Python exactly, by kind."""
 
 
 def python_kind(value: object) -> str:

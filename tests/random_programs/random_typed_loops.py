@@ -55,7 +55,9 @@ NUMBERS = (
     "s = -s", "s = abs(s) % 5", "last = s", "t = 1.5", "t = None", "t = k", "f += y[0]", "s -= one", "s = halved(s)",
     "k = s if b else k", "f = np.sqrt(abs(f))", "z = z + s", "b = b and s > 2", "b |= s > 3", "s = s ^ 1",
     "s <<= 1; s %= 8", "f = round(f, 2)", "k = len(lst)", "t = (s, f)", "c = np.int8(3)", "c = c + 1",
-    "h = np.float32(0.5)", "h = h * 2 % 3", "q += 1", "q -= 3",
+    "h = np.float32(0.5)", "h = h * 2 % 3", "q += 1", "q -= 3", "b = b or s > 3", "s = s or 3", "f = f or s",
+    "b = s in (1, 2, 3)", "b = s not in [1, k]", "b = 0 < s <= k", "s += b", "s += not b", "t = b and s",
+    "b = x.max() > 1 or b", "k = y[0] or s", "b = k == y[0] == 0", "s += s in {0, 2} and 2",
 )  # fmt: skip
 
 COUNTED = (
@@ -74,7 +76,10 @@ COUNTED = (
     "y[mask] = {v}", "x[idx[{v}]:idx[{v}] + 3] += one", "f = x[idx[{v}]:].sum()", "k = y[idx[{v}]:idx[-1 - {v}]].sum()",
     "y[:idx[{v}]] = x[:idx[{v}]]", "s += len(x[idx[{v}]:n - 2])", "p = x[idx[{v}] - 1:idx[{v}] + 1]; p += one",
     "A[idx[{v}]:, {v}] += one", "y[{v}] = x[min(idx[{v}], {v}):max(idx[{v}], {v}) + 1].max()",
-    "f = x[idx[{v}]:idx[0]] @ y[idx[{v}]:idx[0]]",
+    "f = x[idx[{v}]:idx[0]] @ y[idx[{v}]:idx[0]]", "b = x[{v}] > 0 and y[{v}] > 0", "b = 0 < x[{v}] < 3",
+    "k = x[{v}] or s", "s = x[{v}] and 2", "b = not x[{v}]", "b = x[{v}] in [0, 2]", "b = b and x[{v}] > 0",
+    "b = b or x[{v}] == 3", "b = {v} > 3 and x[{v}] > 0", "b = {v} in (2, 5)", "k = (s or 2) + (x[{v}] and 1)",
+    "s += x[{v}] == 1 or y[{v}] == 1", "b = {v} < 4", "x[{v}] = y[{v}] or 1", "mask[{v}] = x[{v}] > 1 or {v} == 2",
 )  # fmt: skip
 
 OF_ENTRIES = (

@@ -82,8 +82,8 @@ def join_types(recorder: Recorder, name: str, first: LeafType, second: LeafType,
 
 def is_wide_of(strong: LeafType, weak: LeafType) -> bool:
     """Whether a type has every number of Python of a kind: the largest type of that kind, or a larger kind."""
-    is_wide = strong.dtype.name in ("float64", "complex128", "int64")
-    is_number = strong.weak is None and weak.weak in ("int", "float", "complex") and not strong.shape
+    is_wide = strong.dtype.name in ("float64", "complex128", "int64", "bool")
+    is_number = strong.weak is None and weak.weak is not None and not strong.shape
     return is_number and is_wide and promote_numpy([strong.dtype], [weak.weak or ""]) is strong.dtype
 
 

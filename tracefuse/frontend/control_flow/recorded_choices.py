@@ -7,11 +7,14 @@ each iteration computes. Everywhere else the conditions are questions, as in the
 
 from __future__ import annotations
 
+import functools
 import operator
 import sys
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
+
+import numpy as np
 
 from tracefuse.dtypes import bool_
 from tracefuse.frontend.control_flow import joined_calls, joined_lists, joined_reads
@@ -50,6 +53,14 @@ def _truth(value: Traced) -> Traced:
     if result.weak is not None:
         result = result.recorder.traced_type(result.recorder, result.number)
     return result
+
+
+def _has_few_numbers(container: Any) -> bool:
+    """Whether the entries of a container are so few numbers that each can be compared; NaN may be in it by identity."""
+    is_plain = isinstance(container, (tuple, list, set, frozenset)) and len(container) <= MOST_UNROLLED
+    return is_plain and all(
+        isinstance(entry, (bool, int, float, np.number, np.bool_)) and bool(entry == entry) for entry in container
+    )
 
 
 class ControlFlowTwin:
@@ -175,7 +186,18 @@ class ControlFlowTwin:
         except NotInEveryIteration:
             result = _truth(apply(relation, recorder.scalar(first), recorder.scalar(second)))
             recorder.loops.limits[result.number] = _limits(recorder, relation, first, second)
-            return result
+            return recorder.python_number(result, "bool")
+
+    def contained(self, value: Any, container: Any) -> Any:
+        """Returns `value in container`; traced if a number differs between iterations, and all entries are numbers."""
+        recorder = _recorder_of(value) or (current.get() if isinstance(value, SymbolicSize) else None)
+        if recorder is None or not _is_in_recorded_loop(recorder) or not _has_few_numbers(container):
+            return value in container
+        equal = [self.compared("eq", value, entry) for entry in container]
+        if any(truth is True for truth in equal):
+            return True
+        traced = [_truth(truth) for truth in equal if isinstance(truth, Traced)]
+        return functools.reduce(functools.partial(apply, "logical_or"), traced) if traced else False
 
 
 def _limits(recorder: Recorder, relation: str, left: Extent, right: Extent) -> Limits:

@@ -20,6 +20,7 @@ from tracefuse.frontend.control_flow.carried_types import (
     type_of,
 )
 from tracefuse.frontend.control_flow.recorded_carries import CarriedVariable, LoopBody
+from tracefuse.frontend.tracer.python_code.generated_syntax import is_condition
 from tracefuse.frontend.tracer.record.captured_inputs import AnotherAttempt
 from tracefuse.frontend.tracer.record.loop_counters import NotInEveryIteration
 from tracefuse.frontend.tracer.values.traced import Traced
@@ -45,7 +46,7 @@ def decided_type(iteration: RecordedIteration, name: str, own: LeafType) -> Leaf
 
 def require_type(iteration: RecordedIteration, variable: CarriedVariable, after: LeafType) -> None:
     """Begins the trace again if a number has another type after an iteration than before it."""
-    if after == variable.type or (after.dtype is variable.type.dtype is bool_ and not variable.name.isidentifier()):
+    if after == variable.type or (after.dtype is variable.type.dtype is bool_ and is_condition(variable.name)):
         return
     if not have_equal_extents(iteration.recorder, after.shape, variable.type.shape):
         raise NotInEveryIteration(f"{variable.name} gets another shape")

@@ -6,6 +6,7 @@ are. What Python and NumPy compute differently is not recorded.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from segments.lazy_dataclasses import replace
@@ -36,7 +37,8 @@ from tracefuse.frontend.tracer.values.traced import Traced
 _COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 _SAME = frozenset({"add", "sub", "mul", "div", "neg", "abs"})
 """Operators with the same results for Python's floats and NumPy's, if no divisor is 0."""
-_KINDS = ("int", "float", "complex")
+_SAME_OF_TRUTHS = frozenset({"bitwise_and", "bitwise_or", "bitwise_xor"})
+_KINDS = ("bool", "int", "float", "complex")
 _UNARY = {"neg": negated, "abs": absolute}
 
 
@@ -48,16 +50,15 @@ def applies(*operands: Any) -> bool:
 def operator_result(name: str, *operands: Any) -> Any:
     """Returns the result of an operator for operands to which `applies` applies. name: of its op."""
     plain = [with_numbers(one, False, None) if is_mixed(one) else one for one in operands]
-    if name in _COMPARISONS:
-        return _applied(name, *plain)
     wheres = [where for one in operands if (where := number_where(one)) is not None]
+    condition: Any = functools.reduce(both, (where.condition for where in wheres))
+    kind = max((where.kind for where in wheres), key=_KINDS.index)
+    if name in _COMPARISONS or (name in _SAME_OF_TRUTHS and kind == "bool"):
+        return with_numbers(_applied(name, *plain), condition, "bool")
     divisor_may_be_0 = name == "div" and (is_mixed(operands[1]) or not is_nonzero(operands[1]))
-    if name not in _SAME or divisor_may_be_0:
+    if name not in _SAME or divisor_may_be_0 or kind == "bool":
         raise NotInEveryIteration(f"{name} of a variable that is a number of Python in some iterations only")
-    condition: Any = True
-    for where in wheres:
-        condition = both(condition, where.condition)
-    kind = "float" if name == "div" else max((where.kind for where in wheres), key=_KINDS.index)
+    kind = "float" if name == "div" else kind
     result = _applied(name, *plain)
     fits = [*(one for where in wheres for one in where.fits), *_exactness(result, kind, condition)]
     mixed = with_numbers(result, condition, kind)

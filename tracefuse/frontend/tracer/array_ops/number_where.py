@@ -32,12 +32,12 @@ def number_where(value: Any, kind: str | None = None) -> NumberWhere | None:
 
 
 def kind_of_number(value: Any) -> str | None:
-    """Returns the kind of a number of Python, traced or not, that is not a truth value; None for anything else."""
+    """Returns the kind of a number of Python, traced or not; None for anything else."""
     if isinstance(value, Traced):
-        return value.weak if value.weak != "bool" else None
+        return value.weak
     if isinstance(value, SymbolicSize):
         return "int"
-    is_number = isinstance(value, (int, float, complex)) and not isinstance(value, (bool, np.generic))
+    is_number = isinstance(value, (int, float, complex)) and not isinstance(value, np.generic)
     return python_kind(value) if is_number else None
 
 

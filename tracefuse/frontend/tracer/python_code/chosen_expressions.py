@@ -1,4 +1,5 @@
-"""Expressions in which conditional expressions and comprehensions become variables, which statements before them bind.
+"""Expressions in which parts become variables, which statements before them bind: conditional expressions,
+comprehensions, and what Python evaluates by the truth of values.
 
 What Python evaluates before such a part, and the statements may change, is bound to variables first:
 
@@ -14,15 +15,16 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 
-from tracefuse.frontend.tracer.python_code.generated_syntax import assign, at, load
+from tracefuse.frontend.tracer.python_code.generated_syntax import assign, at, call_of_twin, is_of_twin, load
 from tracefuse.frontend.tracer.python_code.rewritten_comprehensions import (
     COMPREHENSIONS,
     is_comprehension_of_loops,
     is_method_of_list,
 )
 from tracefuse.frontend.tracer.python_code.statement_flow import Block, contains
+from tracefuse.frontend.tracer.python_code.truth_values import RELATIONS, is_chosen_by_truth
 
-_KEPT = (ast.BoolOp, ast.Lambda, ast.Starred, ast.NamedExpr, *COMPREHENSIONS)
+_KEPT = (ast.Lambda, ast.Starred, ast.NamedExpr, *COMPREHENSIONS)
 """Expressions of which Python may evaluate no part, or in another order."""
 
 
@@ -30,7 +32,7 @@ class ChosenExpressions:
     """The expressions of one statement, in the order in which Python evaluates them.
 
     before: gets the statements. new_name: returns the name of a new variable. choice: returns the statements before a
-    conditional expression or a comprehension, and what stands for it.
+    part that becomes a variable, and what stands for it.
     """
 
     def __init__(
@@ -48,11 +50,13 @@ class ChosenExpressions:
 
     def _visit(self, part: EvaluatedPart) -> None:
         value = part.get()
-        if isinstance(value, ast.IfExp) or is_comprehension_of_loops(value):
+        if isinstance(value, ast.IfExp) or is_comprehension_of_loops(value) or is_chosen_by_truth(value):
             if self._may_precede(value):
                 statements, result = self._choice(value)
                 self._before += statements
                 part.set(result)
+            else:
+                self._evaluated.append(part)
             return
         is_mixed = isinstance(value, ast.Dict) and not all(isinstance(key, ast.Constant) for key in value.keys)
         if is_mixed or isinstance(value, _KEPT) or len(getattr(value, "ops", ())) > 1:
@@ -65,7 +69,10 @@ class ChosenExpressions:
             return
         # The value itself is evaluated last, and stands for its parts.
         del self._evaluated[first:]
-        if not isinstance(value, (ast.Name, ast.Constant)) and not is_method_of_list(value):
+        if isinstance(value, ast.Compare) and type(value.ops[0]) in RELATIONS:
+            relation = ast.Constant(RELATIONS[type(value.ops[0])])
+            part.set(at(call_of_twin("compared", relation, value.left, *value.comparators), value))
+        if not isinstance(value, (ast.Name, ast.Constant)) and not is_method_of_list(value) and not is_of_twin(value):
             self._evaluated.append(part)
 
     def _may_precede(self, value: ast.expr) -> bool:

@@ -11,6 +11,9 @@ from typing import TypeVar
 TWIN = "tracefuse: the twin of control flow"
 """The constant in whose place the code has an object with the methods that it calls."""
 
+CONDITIONS = ("(branch ", "(condition ", "(going ", "(skips ")
+"""What the names of variables begin with whose values no code reads but to ask for their truth."""
+
 Node = TypeVar("Node", bound=ast.AST)
 
 
@@ -25,6 +28,16 @@ def assign(name: str, value: ast.expr | bool) -> ast.stmt:
 def call_of_twin(method: str, *arguments: ast.expr) -> ast.expr:
     """Returns a call of a method of the twin."""
     return ast.Call(ast.Attribute(ast.Constant(TWIN), method, ast.Load()), list(arguments), [])
+
+
+def is_of_twin(value: ast.AST) -> bool:
+    """Whether an expression is a method of the twin, which nothing changes."""
+    return isinstance(value, ast.Attribute) and isinstance(value.value, ast.Constant) and value.value.value == TWIN
+
+
+def is_condition(name: str) -> bool:
+    """Whether a variable of rewritten code is only asked for its truth."""
+    return name.startswith(CONDITIONS)
 
 
 def at(node: Node, place: ast.AST) -> Node:

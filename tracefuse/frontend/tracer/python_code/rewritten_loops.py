@@ -34,10 +34,15 @@ from tracefuse.frontend.tracer.python_code.statement_flow import (
     only_raises,
     returned,
 )
-
-_RELATIONS: dict[type[ast.cmpop], str] = {
-    ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge", ast.Eq: "eq", ast.NotEq: "ne",
-}  # fmt: skip
+from tracefuse.frontend.tracer.python_code.truth_values import (
+    Steps,
+    chosen_by_truth,
+    is_chain,
+    is_chosen_by_truth,
+    is_membership,
+    membership,
+    pairs_of_chain,
+)
 
 
 class _LoopJumps:
@@ -180,32 +185,15 @@ class Rewriting:
         if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
             before, operand = self._test(test.operand)
             return before, at(call_of_twin("negated", operand), test)
-        if isinstance(test, ast.Compare) and all(type(operator) in _RELATIONS for operator in test.ops):
-            sides = [test.left, *test.comparators]
-            if len(sides) == 2:
-                relation = ast.Constant(_RELATIONS[type(test.ops[0])])
-                return [], at(call_of_twin("compared", relation, *sides), test)
-            return self._several(test, self._pairs(test, sides), True)
+        if isinstance(test, ast.Compare) and is_chain(test):
+            return self._several(test, pairs_of_chain(test, self.new_name), True)
+        if isinstance(test, ast.Compare) and is_membership(test):
+            test = membership(test)
         holder = ast.copy_location(ast.Expr(test), test)
         return self._chosen_values(holder), holder.value
 
-    def _pairs(self, test: ast.Compare, sides: list[ast.expr]) -> list[tuple[Block, ast.expr]]:
-        """Returns the comparisons of a chain, each with the statements before it."""
-        result: list[tuple[Block, ast.expr]] = []
-        left = sides[0]
-        for place, op in enumerate(test.ops):
-            before: Block = []
-            right = sides[place + 1]
-            if place + 1 < len(test.ops) and not isinstance(right, ast.Constant):
-                names = [self.new_name("side") for _ in range(2)]
-                before = [at(assign(name, side), test) for name, side in zip(names, (left, right), strict=True)]
-                left, right = (at(load(name), test) for name in names)
-            result.append((before, ast.copy_location(ast.Compare(left, [op], [right]), test)))
-            left = copy.copy(right)
-        return result
-
     def _several(
-        self, place: ast.expr, values: Sequence[tuple[Block, ast.expr]], all_of: bool
+        self, place: ast.expr, values: Steps, all_of: bool
     ) -> tuple[Block, ast.expr]:  # fmt: skip
         """Returns `and` or `or` of conditions, each with the statements before it."""
         name = self.new_name("condition")
@@ -233,7 +221,10 @@ class Rewriting:
         return before
 
     def _choice(self, value: ast.expr) -> tuple[Block, ast.expr]:
-        """Returns the statements before a conditional expression or a comprehension, and what stands for it."""
+        """Returns the statements before a part of an expression that becomes a variable, and what stands for it."""
+        if is_chosen_by_truth(value):
+            statements, result = chosen_by_truth(value, self.new_name)
+            return self._block(statements, None), result
         if not isinstance(value, ast.IfExp):
             return self._comprehensions.replacement(value)
         name = self.new_name("value")
@@ -311,7 +302,11 @@ class Rewriting:
 
 def _calls_by_choice(value: ast.AST) -> bool:
     """Whether an expression becomes statements that call functions, which may change what was evaluated before."""
-    return is_comprehension_of_loops(value) or (isinstance(value, ast.IfExp) and contains(value, ast.Call))
+    return is_comprehension_of_loops(value) or (
+        isinstance(value, ast.expr)
+        and (isinstance(value, ast.IfExp) or is_chosen_by_truth(value))
+        and contains(value, ast.Call)
+    )
 
 
 def _with_results(body: Block, names: Sequence[str], length: int | None) -> Block:
