@@ -28,7 +28,8 @@ from tracefuse.frontend.numpy_api.twins.even_ranges import integers
 from tracefuse.frontend.tracer.array_ops import shaping, traced_ops
 from tracefuse.frontend.tracer.array_ops.assignment import setitem
 from tracefuse.frontend.tracer.array_ops.in_place import SharedByLoop
-from tracefuse.frontend.tracer.record.appended_rows import ConditionalEntry, JoinedColumns, JoinedRows
+from tracefuse.frontend.tracer.array_ops.number_where import is_mixed
+from tracefuse.frontend.tracer.record.appended_rows import MIXED, ConditionalEntry, JoinedColumns, JoinedRows
 from tracefuse.frontend.tracer.record.loop_counters import NotInEveryIteration
 from tracefuse.frontend.tracer.values.nested_lists import leaves_of
 from tracefuse.frontend.tracer.values.symbolic_size import wrap
@@ -89,7 +90,7 @@ def new_entry(recorder: Recorder, value: Any) -> NewEntry | None:
         return None
     leaf = as_leaf(recorder, value)
     named = (value,) if isinstance(value, Traced) and is_array(value) else ()
-    return NewEntry(leaf, None, 0, type_of(leaf).weak, named=named)
+    return NewEntry(leaf, None, 0, MIXED if is_mixed(value) else type_of(leaf).weak, named=named)
 
 
 def holds_rows(entries: Any) -> bool:

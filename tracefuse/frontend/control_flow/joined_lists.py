@@ -21,7 +21,7 @@ from tracefuse.frontend.tracer.array_ops import shaping, traced_ops
 from tracefuse.frontend.tracer.array_ops.assignment import getitem
 from tracefuse.frontend.tracer.array_ops.in_place import SharedByLoop
 from tracefuse.frontend.tracer.array_ops.integers_as_sizes import as_size
-from tracefuse.frontend.tracer.record.appended_rows import ConditionalEntry, JoinedColumns, JoinedRows, Row
+from tracefuse.frontend.tracer.record.appended_rows import MIXED, ConditionalEntry, JoinedColumns, JoinedRows, Row
 from tracefuse.frontend.tracer.record.loop_counters import NotInEveryIteration
 from tracefuse.frontend.tracer.record.recorder import Recorder, current
 from tracefuse.frontend.tracer.values.symbolic_size import extent_of, wrap
@@ -94,6 +94,7 @@ def _entries_of(joined: JoinedRows | JoinedColumns) -> list[Any]:
         raise NotInEveryIteration("values decide how many entries a list has")
     if joined.symbol is None and recorder.known(length) > MOST_LISTED:
         raise needs_elements(rows, "tolist()", "return the array and convert it outside")
+    weak = kind_of_entries(joined)
     entries = []
     for position in range(recorder.pin(length, REASON)):
         row = getitem(rows, position)
@@ -102,8 +103,8 @@ def _entries_of(joined: JoinedRows | JoinedColumns) -> list[Any]:
             inner = JoinedRows(row, None, joined.depth - 1, joined.weak, symbol=joined.symbol)
             entries.append(new_list(*_entries_of(inner)))
             continue
-        if joined.weak is not None:
-            row = value_of_type(recorder, row.number, LeafType(row.value.dtype, row.extents, joined.weak))
+        if weak is not None:
+            row = value_of_type(recorder, row.number, LeafType(row.value.dtype, row.extents, weak))
         recorder.loops.rows[id(row)] = Row(row, rows, position)
         entries.append(row)
     return entries
@@ -181,9 +182,18 @@ def numbered(row: Traced, joined: JoinedRows) -> Any:
     if joined.depth > 1:
         row.own_memory()
         return with_entries(new_list(JoinedRows(row, None, joined.depth - 1, joined.weak, symbol=joined.symbol)))
-    if joined.weak is None:
+    weak = kind_of_entries(joined)
+    if weak is None:
         return row
-    return value_of_type(row.recorder, row.number, LeafType(row.value.dtype, row.extents, joined.weak))
+    return value_of_type(row.recorder, row.number, LeafType(row.value.dtype, row.extents, weak))
+
+
+def kind_of_entries(joined: JoinedRows | ConditionalEntry) -> str | None:
+    """Returns the kind of number of Python that entries are; None if they are none."""
+    if joined.weak == MIXED:
+        symbol = joined.symbol if isinstance(joined, JoinedRows) else None
+        raise NotInEveryIteration("entries of a list are numbers of Python in some iterations only", symbol)
+    return joined.weak
 
 
 _OF_KIND: Mapping[str, tuple[DType, str]] = MappingProxyType(

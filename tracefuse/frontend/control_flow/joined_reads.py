@@ -16,6 +16,7 @@ from tracefuse.frontend.control_flow.joined_lists import (
     count_of,
     is_joined,
     is_plain,
+    kind_of_entries,
     new_list,
     numbered,
     rows_of,
@@ -48,7 +49,7 @@ def as_result(value: Any, cls: type = list) -> Any:
         columns = one.columns if isinstance(one, JoinedColumns) else (one,)
         rows = [rows_of(column) for column in columns if isinstance(column, JoinedRows) and not column.sources]
         if rows and len(rows) == len(columns) and all(array is not None for array in rows):
-            kinds = tuple((column.depth, column.weak is not None) for column in columns)
+            kinds = tuple((column.depth, kind_of_entries(column) is not None) for column in columns)
             parts.append(RowsOf(kinds, one.structure if isinstance(one, JoinedColumns) else None))
             values += rows
         elif is_value(one):

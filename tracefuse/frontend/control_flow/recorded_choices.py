@@ -57,10 +57,9 @@ def _truth(value: Traced) -> Traced:
 
 def _has_few_numbers(container: Any) -> bool:
     """Whether the entries of a container are so few numbers that each can be compared; NaN may be in it by identity."""
+    numbers = (bool, int, float, np.number, np.bool_)
     is_plain = isinstance(container, (tuple, list, set, frozenset)) and len(container) <= MOST_UNROLLED
-    return is_plain and all(
-        isinstance(entry, (bool, int, float, np.number, np.bool_)) and bool(entry == entry) for entry in container
-    )
+    return is_plain and all(isinstance(one, numbers) and bool(one == one) for one in container)
 
 
 class ControlFlowTwin:

@@ -12,6 +12,9 @@ from segments.lazy_dataclasses import dataclass
 from tracefuse.frontend.tracer.values.traced import Traced
 from tracefuse.ir.extents import Symbol
 
+MIXED = "mixed"
+"""In place of a kind of numbers: entries are numbers of Python in some iterations, and NumPy's in others."""
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -28,8 +31,8 @@ class JoinedRows:
 
     rows: an array with the entries. count: how many of its rows are entries, if values decide that; None for all.
     depth: 1 if the entries are the rows; 2 if they are lists of the entries of each row, and so on. weak: the kind of
-    number of Python that they are; None for arrays and numbers of NumPy. sources: the arrays of which entries are
-    views, with their contents. symbol: the counter of the loop.
+    number of Python that they are, or `MIXED`; None for arrays and numbers of NumPy. sources: the arrays of which
+    entries are views, with their contents. symbol: the counter of the loop.
     """
 
     rows: Traced
