@@ -90,8 +90,8 @@ def quiet(function: Callable[[], Any]) -> tuple[Any, BaseException | None]:
         warnings.filterwarnings("error", message=".*encountered in cast.*")
         try:
             return function(), None
-        except RuntimeWarning as warning:
-            raise Skipped from warning
+        except (RuntimeWarning, MemoryError) as reason:
+            raise Skipped from reason
         except Exception as error:
             return None, error
 

@@ -97,7 +97,7 @@ class CastOnce(np.ndarray):
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **keywords: Any) -> Any:
         plain = [one.view(np.ndarray) if isinstance(one, CastOnce) else one for one in inputs]
         outputs = tuple(one.view(np.ndarray) if isinstance(one, CastOnce) else one for one in keywords.pop("out", ()))
-        is_partial = method in ("reduce", "accumulate", "reduceat") and outputs and outputs[0].dtype.kind in "iu"
+        is_partial = method in ("reduce", "accumulate", "reduceat") and outputs and outputs[0].dtype.kind in "biu"
         if is_partial and keywords.get("dtype") is None:
             source = np.asarray(plain[0]).dtype
             loop = ufunc.resolve_dtypes((outputs[0].dtype, source, None), casting="unsafe", reduction=True)[0]
@@ -192,7 +192,9 @@ def shaken(value: Any, largest: float = 0.0, least: float = 0.0) -> Any:
     signs = np.where(np.arange(value.size).reshape(np.shape(value)) % 2 == phase, unit, -unit)
     errors = (signs * min(largest, 1e30)).astype(real)  # of both parts of complex numbers
     moved = np.asarray(value) * (1 + signs).astype(real) + (errors * (1 + 1j) if value.dtype.kind == "c" else errors)
-    others = np.where(np.isnan(value), -value, value) if value.dtype.kind == "f" else value  # a NaN has a sign
+    # A NaN has a sign: one for each phase, as a sign that two operations change in turn would stay.
+    nan = np.copysign(real.type(np.nan), 1 - 2 * phase) if value.dtype.kind == "f" else None
+    others = value if nan is None else np.where(np.isnan(value), nan, value)
     result = np.where(np.isfinite(value), moved, others).astype(value.dtype)
     return result if isinstance(value, np.ndarray) else result[()]
 

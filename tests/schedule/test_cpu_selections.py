@@ -70,3 +70,11 @@ def test_positions_in_groups_run_in_the_interpreter(kind: str, monkeypatch: pyte
     monkeypatch.setattr(CpuKernelCompiler, "compile", lambda self, kernel, disk=None: kernel)
     monkeypatch.setattr(CpuKernelCompiler, "entry", lambda self, made: lambda *arguments: interpret(made, arguments))
     np.testing.assert_array_equal(fuse(lambda x: np.argmax(x, axis=1))(elements), elements.argmax(1))
+
+
+@pytest.mark.parametrize("axes", [(1, 0), (1, 0, 2), (2, 1, 0), (1, 2, 0), (3, 1, 0, 2)], ids=str)
+def test_of_equal_elements_the_first_along_the_axes_counts_in_every_order_in_memory(axes: tuple[int, ...]) -> None:
+    elements = np.random.default_rng(0).integers(0, 3, (5, 8, 3, 4)[: len(axes)]).astype(np.float32)
+    positions = fuse(lambda x: (np.argmax(x.transpose(axes)), np.argmin(x.transpose(axes))))
+    expected = (np.argmax(elements.transpose(axes)), np.argmin(elements.transpose(axes)))
+    assert positions(elements) == expected

@@ -26,8 +26,9 @@ from tracefuse.ir.extents import (
     symbols,
     terms_of,
 )  # fmt: skip
-from tracefuse.ir.fusion import Fusion, Shape
+from tracefuse.ir.fusion import Fusion, Node, Shape
 from tracefuse.ir.indexing import AxisMap, Entry, Joined, LoopFactor, flat
+from tracefuse.ir.op_kinds import Reduction
 from tracefuse.ir.row_major import linearize
 from tracefuse.schedule.loop_facts import Facts
 from tracefuse.schedule.probe import Probe
@@ -122,7 +123,7 @@ def build_nest(
     probe = probe_outputs(fusion, facts, nest, also)
     offsets = [_offset(coordinates, strides[number]) for number, coordinates in probe.reads]
     if facts.reduced:
-        nest = _sort_by_stride(nest, offsets, sizes)
+        nest = _sort_by_stride(nest, offsets, sizes, in_order=any(_finds_position(n) for n in fusion.nodes))
         nest = _few_terms_outside(nest, facts, offsets, sizes)
         nest = _short_run_outside(nest, facts, sizes, short_run)
     watched = [*offsets, *probe.positions]
@@ -152,8 +153,15 @@ def coefficient(offset: Extent, index: Symbol) -> Extent:
     return total
 
 
-def _sort_by_stride(nest: Nest, offsets: Sequence[Extent], sizes: Sizes) -> Nest:
-    """Sorts the loops by decreasing stride of the read that covers most of them."""
+def _finds_position(node: Node) -> bool:
+    return isinstance(node.op, Reduction) and bool(node.op.selects)
+
+
+def _sort_by_stride(nest: Nest, offsets: Sequence[Extent], sizes: Sizes, *, in_order: bool) -> Nest:
+    """Sorts the loops by decreasing stride of the read that covers most of them.
+
+    in_order: reduction loops keep their order among themselves, since of equal elements the first one counts.
+    """
     main = max(offsets, key=lambda o: sum(coefficient(o, loop.symbol) != 0 for loop in nest.loops), default=None)
     if main is None:
         return nest
@@ -162,10 +170,14 @@ def _sort_by_stride(nest: Nest, offsets: Sequence[Extent], sizes: Sizes) -> Nest
         return nest
     distances = [-stride if sizes.hint(stride) < 0 else stride for stride in strides]  # strides may be negative
     order = sorted(range(len(nest.loops)), key=lambda k: -sizes.hint(distances[k]))
+    if in_order:
+        reduced = iter([k for k in range(len(order)) if nest.loops[k].reduced])
+        order = [next(reduced) if nest.loops[k].reduced else k for k in order]
     if order == list(range(len(order))):
         return nest
     for outer, inner in itertools.pairwise(order):
-        sizes.require(distances[inner], "<=", distances[outer], "loops stand in the order of memory")
+        if not in_order or sizes.hint(distances[inner]) <= sizes.hint(distances[outer]):
+            sizes.require(distances[inner], "<=", distances[outer], "loops stand in the order of memory")
     return replace(nest, loops=tuple(nest.loops[k] for k in order))
 
 

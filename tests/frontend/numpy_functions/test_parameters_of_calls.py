@@ -233,3 +233,13 @@ def test_numbers_of_bins_for_each_coordinate_may_be_arguments(bins: Any) -> None
         lambda x, bins: np.histogram2d(x[0], x[1], bins=(len(bins), np.max(bins[1]))),
     ):
         assert why_different(program, lambda: (points, bins)) is None
+
+
+@pytest.mark.parametrize("target", ["reference", "cpu"])
+def test_a_reduction_of_repeated_rows_into_an_array_takes_every_row(target: str) -> None:
+    def function(x: Any, out: Any) -> Any:
+        return np.ldexp.reduce(np.broadcast_to(x, (2, *x.shape)), initial=-1.5, out=out)
+
+    exponents = np.arange(6, dtype=np.uint16).reshape(2, 3)
+    expected = function(exponents, np.zeros((2, 3)))
+    np.testing.assert_array_equal(fuse(function, target=target)(exponents, np.zeros((2, 3))), expected)

@@ -82,7 +82,9 @@ def call_ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], keywords: di
     except UnsupportedError as refusal:
         (out,) = _targets(keywords.pop("out", None), 1)
         all_keywords = keywords if out is None else {**keywords, "target": as_traced(out).value.dtype.numpy}
-        is_plain = out is None and not _repeats(inputs[0])
+        repeats = _repeats(inputs[0])
+        is_plain = out is None and not repeats
+        all_keywords = all_keywords if out is None else {**all_keywords, "of_rows": repeats}
         computed = function if is_plain else _in_order_of_rows if out is None else _into_new_array
         operands = inputs if is_plain else (ufunc, method, *inputs)
         result = call_or_refuse(computed, f"np.{ufunc.__name__}.{method}", operands, all_keywords, refusal)
@@ -100,8 +102,12 @@ def _in_order_of_rows(ufunc: np.ufunc, method: str, array: Any, *inputs: Any, **
     return getattr(ufunc, method)(np.asarray(array, order="C"), *inputs, **keywords)
 
 
-def _into_new_array(ufunc: np.ufunc, method: str, *inputs: Any, target: Any, **keywords: Any) -> Any:
-    """Calls a method of a ufunc for an array of a type that takes the result, which decides the type of the loop."""
+def _into_new_array(ufunc: np.ufunc, method: str, *inputs: Any, target: Any, of_rows: bool, **keywords: Any) -> Any:
+    """Calls a method of a ufunc for an array of a type that takes the result, which decides the type of the loop.
+
+    of_rows: whether to take the elements in row-major order, as `_in_order_of_rows`.
+    """
+    inputs = (np.asarray(inputs[0], order="C"), *inputs[1:]) if of_rows else inputs
     placed = {name: keywords[name] for name in ("axis", "keepdims") if name in keywords}
     shaped = getattr(np.logical_or, method)(*inputs[: 3 if method == "reduceat" else 2], **placed)
     return np.asarray(getattr(ufunc, method)(*inputs, out=np.empty(np.shape(shaped), target), **keywords))
