@@ -63,8 +63,8 @@ def _call_named(array: Any, method: str, /, *arguments: Any, **keywords: Any) ->
 
 def _binary(name: str, *, swap: bool = False) -> Callable[[Any, Any], Any]:
     def method(self: Any, other: Any) -> Any:
-        if name in ("eq", "ne") and (other is None or isinstance(other, (str, bytes))) and self.extents:
-            return self.recorder.movement("full", [name == "ne"], shape=self.extents)  # no number equals it
+        if name in ("eq", "ne") and not _is_operand(other) and array_protocols.equals_no_number(self, other):
+            return array_protocols.without_equals(name, self, other)
         if not _is_operand(other) and (other := array_protocols.operand_of(name, self, other)) is NotImplemented:
             return NotImplemented
         if mixed_arithmetic.applies(self, other):

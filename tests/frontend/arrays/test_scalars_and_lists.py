@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import operator
+from collections import deque
 from collections.abc import Callable
+from datetime import date
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
 
 from tracefuse import ScalarError, fuse
-from tracefuse.errors import DtypeError
+from tracefuse.errors import DtypeError, UnsupportedError
 
 INTEGERS = np.array([3, -4, 5])
 FLOATS = np.array([1.5, -2.0, 0.5])
@@ -129,3 +133,10 @@ def test_lists_of_traced_values_are_arrays(expression: str) -> None:
     function = eval(f"lambda x: {expression}", {"np": np})
     x = np.array([3.0, 4.0, 1.0])
     np.testing.assert_allclose(fuse(function, target="reference")(x), function(x), rtol=1e-14)
+
+
+@pytest.mark.parametrize("value", [Fraction(1), Decimal(1), deque([1.0, 2.0]), date(2020, 1, 1)])
+def test_a_comparison_that_numpy_leaves_to_each_element_is_refused(value: Any) -> None:
+    for function in (lambda x: x == value, lambda x: value != x, lambda x: value in x):
+        with pytest.raises(UnsupportedError, match=r"compared with a .*test_scalars_and_lists.py:"):
+            fuse(function, target="reference")(np.arange(2.0))

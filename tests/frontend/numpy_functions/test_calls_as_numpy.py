@@ -90,7 +90,8 @@ PROGRAMS = (
     "np.nan_to_num(x / 0.0, nan=np.float64(2), posinf=3)", "np.nan_to_num(np.float32([1, np.nan]), nan=2j)",
     "np.nan_to_num((x / 0.0).astype(np.complex64), nan=np.int64(2))", "float((x * 1j).sum())", "int((x * 1j)[0, 0])",
     "np.nanmax(x * 1.0, initial=0.5, where=x > 9)", "np.nanmax(x[0, 0] * 1.0, initial=0.5, where=x[0, 0] > 9)",
-    "f'{x.shape[0]} {x.ndim}'",
+    "f'{x.shape[0]} {x.ndim}'", "x == {}, x != float, object() == x, {1, 2} != x, x == slice(2), x == math",
+    "(x != ...) & (x > 1), len in x, None in x, x.sum() == 'a', x.sum() != {}, x[:0] == iter([1])",
 )  # fmt: skip
 
 

@@ -9,8 +9,13 @@ Must not know: overlays of values.
 
 from __future__ import annotations
 
+import operator
+from collections import deque
 from collections.abc import Sequence
+from types import ModuleType
 from typing import Any
+
+import numpy as np
 
 from tracefuse import source
 from tracefuse.errors import UnsupportedError
@@ -18,6 +23,9 @@ from tracefuse.frontend.tracer.record.recorder import current
 from tracefuse.frontend.tracer.values.traced import Traced
 
 _ABSENT = object()
+_NEVER_NUMBERS = (str, bytes, dict, set, frozenset, slice, type, ModuleType, np.dtype)
+"""Types with an `__eq__` of their own by which no number equals them."""
+_OF_ARRAYS = ("dtype", "__array__", "__array_interface__", "__array_ufunc__")
 _REFLECTED = {"div": "truediv", "floor_divide": "floordiv", "remainder": "mod"}
 
 
@@ -43,6 +51,44 @@ def has_overrides(value: Any) -> bool:
 def overrides_ufuncs(inputs: Sequence[Any]) -> bool:
     """Whether a ufunc is left to an object of the user among its operands."""
     return any(getattr(type(value), "__array_ufunc__", None) is not None and is_of_user(value) for value in inputs)
+
+
+def equals_no_number(array: Traced, value: Any) -> bool:
+    """Whether NumPy finds an object, compared with each element of an array, different from every number.
+
+    Raises UnsupportedError for one whose own `__eq__` NumPy would call for each element, and for a container that it
+    would read as an array.
+    """
+    if array.weak is not None:
+        return False
+    if value is None or isinstance(value, _NEVER_NUMBERS):
+        return True
+    cls = type(value)
+    is_own = cls.__module__.startswith("tracefuse.") and not (is_of_user(value) or isinstance(value, deque))
+    if is_own or any(hasattr(cls, name) for name in _OF_ARRAYS):
+        return False
+    if _inherited(cls, "__eq__") is object.__eq__ and not hasattr(cls, "__getitem__"):
+        return True
+    if getattr(value, "__array_priority__", -1.0) > 0:
+        return False
+    raise UnsupportedError(
+        f"an array compared with a {cls.__name__}, which NumPy compares with each element",
+        hint="compare the array with a number, or with an array or a list of numbers", where=source.user_line(),
+    )  # fmt: skip
+
+
+def without_equals(name: str, array: Traced, value: Any) -> Any:
+    """What `array == value` or `array != value` gives for such an object. name: "eq" or "ne"."""
+    if array.extents:
+        return array.recorder.movement("full", [name == "ne"], shape=array.extents)
+    one = np.zeros((), array.value.dtype.numpy)  # whether NumPy's or Python's truth value depends on the types
+    return getattr(operator, name)(one[()] if array.is_immutable else one, value)
+
+
+def _inherited(cls: type, name: str) -> Any:
+    """What a class of the user or its bases define by a name, not what its metaclass or the class of a trace does."""
+    bases = (vars(base) for base in cls.__mro__ if "__is_shadow__" not in vars(base))
+    return next(names[name] for names in bases if name in names)
 
 
 def operand_of(name: str, array: Traced, value: Any) -> Any:
