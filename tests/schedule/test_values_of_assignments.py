@@ -10,7 +10,7 @@ import pytest
 
 from tests.schedule.cuda_lowering import numbers
 from tests.ways import check
-from tracefuse import fuse
+from tracefuse import ShapeDtype, fuse, options
 from tracefuse.definition.fusion_definition import FusionDefinition
 
 
@@ -55,3 +55,11 @@ def test_a_new_column_is_loaded_once_for_its_row() -> None:
     depth = {line: len(line) - len(line.lstrip()) for line in lines}
     assert len(loads) == 1
     assert depth[loads[0]] < max(depth[line] for line in lines if "T0[" in line)
+
+
+@pytest.mark.parametrize("mode", ["edge", "reflect", "wrap"])
+def test_a_thread_of_a_gpu_loads_one_element_of_a_padded_array(mode: str) -> None:
+    """A few steps of a thread repeat too little for loads of the corners that all of its elements would wait for."""
+    with options(target="cuda"):
+        (segment,) = fuse(lambda x: np.pad(x * 2, 3, mode=mode)).segments(ShapeDtype((5000, 131), np.float32))
+    assert str(segment.kernel).count("= T0[") == 2, "one in the steps of whole blocks, one in those of the last"

@@ -117,7 +117,7 @@ class Selection:
                 return
             # What does not depend on the tested coordinates is in bounds, whatever the outcome.
             tested = {s for test in tests for e in (test.index, test.low, test.high) for s in symbols(e)}
-            with self.scopes.condition(functools.reduce(lambda a, b: call("and", a, b), parts), tested):
+            with self.scopes.condition(functools.reduce(lambda a, b: call("and", a, b), parts), tested, chosen=True):
                 yield from self._assign(source, targets)
             rest = options[position + 1 :]
             if rest:

@@ -45,7 +45,9 @@ class LanesNotPossible(Exception):
 class Level:
     """One open scope: its statements, the symbols that it introduces, and the values computed in it.
 
-    barrier: nothing is hoisted out of the scope. groups: what holds aligned groups of lanes of inputs, by input and
+    barrier: nothing is hoisted out of the scope. repeats: it is the body of a loop that is not unrolled. chosen: it is
+    one of several branches, out of which values are hoisted only together with a loop that repeats them: elsewhere,
+    the other branches would compute them, too. groups: what holds aligned groups of lanes of inputs, by input and
     offset. sums: the variables of hoisted sums.
     """
 
@@ -55,6 +57,8 @@ class Level:
     groups: dict[tuple[int, Extent], Buffer] = field(default_factory=dict)
     sums: dict[Extent, Extent] = field(default_factory=dict)
     barrier: bool = False
+    repeats: bool = False
+    chosen: bool = False
 
 
 class Scopes:
@@ -89,19 +93,22 @@ class Scopes:
         loop_symbol = symbol_of(index)
         bounds = [self.index.code(e) for e in (start, stop, step)]
         variable = self.index.bind(loop_symbol, self.fresh(loop_symbol.name))
-        level = Level(introduces={loop_symbol})
+        level = Level(introduces={loop_symbol}, repeats=kind != "unroll")
         self.levels.append(level)
         yield
         self.levels.pop()
         self.append(For(variable, bounds[0], bounds[1], bounds[2], kind, tuple(level.statements)))
 
     @contextlib.contextmanager
-    def condition(self, test: Expression, introduces: Collection[Symbol] = ()) -> Iterator[None]:
+    def condition(
+        self, test: Expression, introduces: Collection[Symbol] = (), *, chosen: bool = False
+    ) -> Iterator[None]:
         """Opens `if test`; nothing is hoisted out of it.
 
         introduces: the symbols that the test guards. If given, values that do not depend on them may be hoisted.
+        chosen: see `Level`.
         """
-        level = Level(introduces=set(introduces), barrier=not introduces)
+        level = Level(introduces=set(introduces), barrier=not introduces, chosen=chosen)
         self.levels.append(level)
         yield
         self.levels.pop()
@@ -118,10 +125,10 @@ class Scopes:
 
     @contextlib.contextmanager
     def otherwise(self, introduces: Collection[Symbol] = ()) -> Iterator[None]:
-        """Opens the `else` branch of the condition that was closed last. introduces: as for `condition`."""
+        """Opens the `else` branch of the condition that was closed last. introduces: as for a chosen `condition`."""
         tested = self.levels[-1].statements.pop()
         assert isinstance(tested, If)
-        level = Level(introduces=set(introduces), barrier=not introduces)
+        level = Level(introduces=set(introduces), barrier=not introduces, chosen=True)
         self.levels.append(level)
         yield
         self.levels.pop()
@@ -134,13 +141,16 @@ class Scopes:
         self.levels[-1].introduces.add(bound)
 
     def home(self, coordinates: Sequence[Extent]) -> int:
-        """Returns the outermost level in which every symbol of the coordinates is defined."""
+        """Returns the outermost level in which every symbol of the coordinates is defined, or a branch in its loop."""
         needed = {s for c in coordinates for s in symbols(c)}
-        for position in range(len(self.levels) - 1, 0, -1):
-            level = self.levels[position]
-            if level.barrier or not needed.isdisjoint(level.introduces):
-                return position
-        return 0
+        position = len(self.levels) - 1
+        while position and not self.levels[position].barrier and needed.isdisjoint(self.levels[position].introduces):
+            position -= 1
+        for inner in range(position + 1, len(self.levels)):
+            if self.levels[inner].repeats:
+                break
+            position = inner if self.levels[inner].chosen else position
+        return position
 
     def hoisted(self, extent: Extent) -> Extent:
         """Returns an equal extent, with the terms that are the same throughout the innermost loop in one variable.
