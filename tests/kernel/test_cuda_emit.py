@@ -131,8 +131,8 @@ def test_quotients_in_a_row_are_checked_together():
         "  float q0 = quotient(a0, b);\n"
         "  float q1 = quotient(a1, b);\n"
         "  if (!(is_plain_divisor(b) && is_plain(q0) && is_plain(q1))) {\n"
-        "    q0 = settled_quotient(q0, a0, b);\n"
-        "    q1 = settled_quotient(q1, a1, b);\n"
+        "    q0 = divide(a0, b);\n"
+        "    q1 = divide(a1, b);\n"
         "  }\n"
     ) in source
     own = emit_cuda(cases.quotients(float32, 2, shared=False))
@@ -151,18 +151,6 @@ def test_a_quotient_alone_one_of_doubles_and_one_of_another_quotient_are_divisio
     )
     assert "q1 = q0 / b;" in emit_cuda(replace(kernel, body=chained))
     assert "q1 = a1 / b;" in emit_cuda(replace(kernel, fast_math=True))
-
-
-@pytest.mark.parametrize(("divisor", "together"), [(1.0, False), (-0.25, False), (2.0**100, False), (3.0, True)])
-def test_divisions_by_a_power_of_two_are_left_to_the_compiler(divisor, together):
-    kernel = cases.quotients(float32, 2, shared=True)
-    body = tuple(
-        ir.Let(s.variable, ir.call("div", s.value.arguments[0], ir.Constant(divisor, float32)))
-        if isinstance(s, ir.Let) and s.variable.name in ("q0", "q1")
-        else s
-        for s in kernel.body
-    )
-    assert ("quotient(" in emit_cuda(replace(kernel, body=body))) is together
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)

@@ -159,12 +159,6 @@ DEVICE_FUNCTIONS: dict[str, DeviceFunction] = {
         "__device__ __noinline__ float divide(float a, float b) {\n"
         "  return a == 0 && b != 0 && fabsf(b) < __int_as_float(0x7f800000) ? a * b : a / b;  // 0, and its sign\n}"
     ),
-    "settled_quotient": DeviceFunction(
-        f"{INLINE} float settled_quotient(float near, float a, float b) {{\n"
-        "  if (a == 0 && is_plain_divisor(b)) return a * b;\n"
-        "  return is_plain(a) && is_plain(near) ? near : divide(a, b);\n}",
-        ("is_plain", "is_plain_divisor", "divide"),
-    ),
     # Signed arithmetic with wraparound, which C++ leaves undefined.
     "wrapping_add": DeviceFunction(
         f"{TEMPLATE} T wrapping_add(T a, T b) {{ return (T)((unsigned long long)a + (unsigned long long)b); }}"

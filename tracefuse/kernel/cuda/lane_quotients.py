@@ -1,15 +1,12 @@
 """Consecutive float divisions in CUDA C++: one range check for all of them instead of a branch in each.
 
 A float `/` refines a reciprocal in three multiply-add steps and branches to a slow path near the ends of the range. For
-consecutive divisions, the fast path computes all of them. If any operand or quotient is zero, infinite, NaN, or very
-small or large, each is looked at: a zero over a usual divisor (an element that a mask or a ReLU cleared) is settled
-there, and a call divides what else is unusual. All paths round to nearest. A divisor that is a power of two needs none
-of this: the compiler multiplies by its reciprocal, which is exact.
+consecutive divisions, the fast path computes all of them, and the slow path recomputes all if any operand or quotient
+is zero, infinite, NaN, or very small or large. Both paths round to nearest.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 
 from tracefuse.dtypes import float32
@@ -44,14 +41,11 @@ def write_quotients(writer: Writer, together: Sequence[ir.Let]) -> None:
         writer.line(f"float {name} = {printer.use('quotient')}({numerator}, {divisor});")
     with writer.block(f"if (!({' && '.join(tests)}))"):
         for name, (numerator, divisor) in zip(names, operands, strict=True):
-            writer.line(f"{name} = {printer.use('settled_quotient')}({name}, {numerator}, {divisor});")
+            writer.line(f"{name} = {printer.use('divide')}({numerator}, {divisor});")
 
 
 def _is_quotient(value: ir.Expression) -> bool:
-    if not (isinstance(value, ir.Call) and value.name == "div" and value.dtype is float32):
-        return False
-    divisor = value.arguments[1]
-    return not (isinstance(divisor, ir.Constant) and math.frexp(abs(divisor.value))[0] == 0.5)
+    return isinstance(value, ir.Call) and value.name == "div" and value.dtype is float32
 
 
 def _arguments(statement: ir.Let) -> tuple[ir.Expression, ...]:
