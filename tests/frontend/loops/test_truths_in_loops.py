@@ -114,9 +114,32 @@ def two_ends(x: Any) -> Any:
     return low, high
 
 
+def carried_into_a_comparison(x: Any) -> Any:
+    holds, last = True, 0
+    for i in range(len(x)):
+        holds = len(x) > 3 and last >= 1
+        last = x[i]
+    return holds
+
+
+def members_of_sets_and_ranges(x: Any) -> Any:
+    halves, count = x / 2, 0
+    for i in range(len(x)):
+        count += (halves[i] in {1, 2}) + 10 * (x[i] in range(-1, 2)) + 100 * (i in {1, 2, 5})
+    return count
+
+
+def chosen_tuples(x: Any) -> Any:
+    best, where = x[0], -1
+    for i in range(len(x)):
+        best, where = (x[i], i) if x[i] > best or where < 0 else (best, where)
+    return best, where
+
+
 PROGRAMS = (
     both_of_two, within_bounds, zeros_by_not, members, counters_among, seen_before, all_positive, found_in_a_branch,
-    defaults, neighbours, ones_by_function, two_ends,
+    defaults, neighbours, ones_by_function, two_ends, carried_into_a_comparison, members_of_sets_and_ranges,
+    chosen_tuples,
 )  # fmt: skip
 
 ARRAYS = ([0, 2, -1, 1, 0, 0, -2, 2, 1, 1, -1, 0, 2, 1, 0, -2, 1, 2, 0, 1], [-1] * 20, [2] + [0] * 19)
@@ -138,7 +161,8 @@ def test_truths_that_are_values_are_recorded(program: Any, target: str) -> None:
     for values in ARRAYS:
         x = np.array(values)
         assert _are_equal(fused(x), program(x)), values
-    assert fused.cache_info().traces <= 2  # a second one where the call decides whether a result is a number of Python
+    # A second trace where the call decides whether a result is a number of Python; none if the function itself runs.
+    assert fused.cache_info().traces in (1, 2)
 
 
 def test_entries_of_a_list_are_numbers_of_python_where_those_of_the_function_are() -> None:
@@ -147,3 +171,35 @@ def test_entries_of_a_list_are_numbers_of_python_where_those_of_the_function_are
 
     x = np.arange(-6, 6)
     assert [type(value) is int for value in fuse(either)(x)] == [type(value) is int for value in either(x)]
+
+
+def test_a_set_holds_no_narrow_float_near_one_of_its_numbers() -> None:
+    def counts(x: Any) -> Any:
+        listed, hashed = 0, 0
+        for value in x:
+            listed += value in (0.1, 0.5)
+            hashed += value in {0.1, 0.5}
+        return listed, hashed
+
+    x = np.float32([0.1, 0.5, 0.2] * 2)
+    assert fuse(counts)(x) == counts(x) == (4, 2)
+
+
+def test_explain_tells_why_calls_run_the_function_and_which_loops_are_unrolled() -> None:
+    def repeated(x: Any) -> int:
+        seen: list[Any] = []
+        count = 0
+        for value in x:
+            if value in seen:
+                count += 1
+            else:
+                seen.append(value)
+        return count
+
+    fused, x = fuse(repeated), np.arange(30) % 7
+    with pytest.warns(UserWarning, match="every call runs the function"):
+        assert fused(x) == 23
+    closing, loop = str(fused.explain(x)).splitlines()
+    assert "from there on, every call runs the function" in closing
+    assert loop.startswith("unrolled loop: test_truths_in_loops.py:")
+    assert loop.endswith(": an iteration appends to a list that it may read")

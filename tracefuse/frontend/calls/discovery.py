@@ -114,6 +114,7 @@ class Discovery(Answers):
             self._pass(stage)
             return self.progress.answers[position]
         assert stage.question is not None
+        self.tree.unrolled = recorder.loops.reasons() or self.tree.unrolled
         self._check_count(stage.question)
         self._forget_later_numbers(position)
         self._bind(recorder)

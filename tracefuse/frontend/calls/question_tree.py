@@ -136,7 +136,8 @@ class QuestionTree:
     traces: how often it was traced. numbers: the routes to numbers of the state that are inputs of its stages. sources:
     of the random generators that a call makes, in order. refusal: why data cannot decide sizes, or None. is_closed:
     whether it has as many answers as it keeps, so that calls with others run the function itself where they can. hits:
-    the calls along known answers.
+    the calls along known answers. closings: why it is closed, with lines. unrolled: loops that ask in each iteration,
+    since they are not recorded, with lines and reasons.
     """
 
     def __init__(
@@ -149,6 +150,8 @@ class QuestionTree:
         self.sources: list[SourceOfCall] = []
         self.warned: set[str | None] = set()
         self.is_closed, self.hits = False, 0
+        self.closings: list[str] = []
+        self.unrolled: tuple[str, ...] = ()
 
     def follow(self, call: CallArguments) -> CallProgress:
         """Runs a call along known answers, as far as the tree knows them.
@@ -344,7 +347,8 @@ class QuestionTree:
         self.is_closed = True
         if where not in self.warned:
             self.warned.add(where)
-            warnings.warn(f"{text} ({where})", UserWarning, stacklevel=2)
+            self.closings.append(f"{text} ({where})")
+            warnings.warn(self.closings[-1], UserWarning, stacklevel=2)
 
     def _spread_reads(self, path: Sequence[TreeNode]) -> None:
         """Makes each stage compute what the later stages of a path read from it."""

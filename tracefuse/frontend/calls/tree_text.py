@@ -13,7 +13,11 @@ from tracefuse.partition import segment_table
 
 @dataclass(frozen=True, eq=False)
 class TreeExplanation:
-    """The questions of a function, the answers that calls have met, and the work before each. `str` prints it."""
+    """The questions of a function, the answers that calls have met, and the work before each. `str` prints it.
+
+    The text also tells whether calls run the function itself and why, and which loops are unrolled, so that each
+    iteration asks.
+    """
 
     tree: QuestionTree
 
@@ -41,8 +45,14 @@ class TreeExplanation:
             wait = "" if question is None else ", then the host reads it; on a GPU it waits"
             yield node, f"{'  ' * depth}{answer}{title}: {_work_text(node)}{wait}"
 
+    @property
+    def unrolled(self) -> tuple[str, ...]:
+        """The loops that are unrolled, with their lines and the reasons."""
+        return self.tree.unrolled
+
     def __str__(self) -> str:
-        return "\n".join(line for _, line in self.headlines())
+        lines = [line for _, line in self.headlines()] + self.tree.closings
+        return "\n".join([*lines, *(f"unrolled loop: {text}" for text in self.unrolled)])
 
     __repr__ = __str__
 

@@ -7,17 +7,15 @@ each iteration computes. Everywhere else the conditions are questions, as in the
 
 from __future__ import annotations
 
-import functools
 import operator
 import sys
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
-import numpy as np
-
 from tracefuse.dtypes import bool_
 from tracefuse.frontend.control_flow import joined_calls, joined_lists, joined_reads
+from tracefuse.frontend.control_flow.contained_numbers import numbers_contain
 from tracefuse.frontend.control_flow.counted_iterations import CountedIterations
 from tracefuse.frontend.control_flow.iterated_entries import loop_over
 from tracefuse.frontend.control_flow.iteration_conditions import UNKNOWN_LENGTH, IterationCondition
@@ -53,13 +51,6 @@ def _truth(value: Traced) -> Traced:
     if result.weak is not None:
         result = result.recorder.traced_type(result.recorder, result.number)
     return result
-
-
-def _has_few_numbers(container: Any) -> bool:
-    """Whether the entries of a container are so few numbers that each can be compared; NaN may be in it by identity."""
-    numbers = (bool, int, float, np.number, np.bool_)
-    is_plain = isinstance(container, (tuple, list, set, frozenset)) and len(container) <= MOST_UNROLLED
-    return is_plain and all(isinstance(one, numbers) and bool(one == one) for one in container)
 
 
 class ControlFlowTwin:
@@ -190,13 +181,9 @@ class ControlFlowTwin:
     def contained(self, value: Any, container: Any) -> Any:
         """Returns `value in container`; traced if a number differs between iterations, and all entries are numbers."""
         recorder = _recorder_of(value) or (current.get() if isinstance(value, SymbolicSize) else None)
-        if recorder is None or not _is_in_recorded_loop(recorder) or not _has_few_numbers(container):
+        if recorder is None or not _is_in_recorded_loop(recorder):
             return value in container
-        equal = [self.compared("eq", value, entry) for entry in container]
-        if any(truth is True for truth in equal):
-            return True
-        traced = [_truth(truth) for truth in equal if isinstance(truth, Traced)]
-        return functools.reduce(functools.partial(apply, "logical_or"), traced) if traced else False
+        return numbers_contain(container, value, self.compared)
 
 
 def _limits(recorder: Recorder, relation: str, left: Extent, right: Extent) -> Limits:

@@ -149,7 +149,7 @@ class _Analysis:
         result = []
         if instruction.opcode in (*dis.hasjrel, *dis.hasjabs):
             result.append(self.places[instruction.argval])
-        if instruction.opname not in _ENDS and not instruction.opname.startswith("JUMP_"):
+        if instruction.opname not in _ENDS and not instruction.opname.startswith(_ALWAYS_JUMPS):
             result.append(place + 1)
         return result
 
@@ -270,6 +270,8 @@ _OF_EXPRESSIONS = (
     "LOAD_", "CALL", "PRECALL", "KW_NAMES", "PUSH_NULL", "BINARY_", "UNARY_", "BUILD_", "CACHE", "COPY", "SWAP",
 )  # fmt: skip
 _ENDS = ("RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE")
+_ALWAYS_JUMPS = ("JUMP_FORWARD", "JUMP_BACKWARD")
+"""JUMP_IF_FALSE_OR_POP and JUMP_IF_TRUE_OR_POP of Python 3.11 may go on with the next instruction."""
 _ELSEWHERE = (
     "STORE_DEREF", "STORE_GLOBAL", "STORE_NAME", "DELETE_FAST", "DELETE_DEREF", "DELETE_GLOBAL", "DELETE_NAME",
     "SEND", "MAKE_CELL",

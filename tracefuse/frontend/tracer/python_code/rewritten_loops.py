@@ -227,9 +227,18 @@ class Rewriting:
             return self._block(statements, None), result
         if not isinstance(value, ast.IfExp):
             return self._comprehensions.replacement(value)
-        name = self.new_name("value")
-        branch = ast.If(value.test, [assign(name, value.body)], [assign(name, value.orelse)])
-        return self._statement(at(branch, value), None), at(load(name), value)
+        names = [self.new_name("value") for _ in range(_length_of_tuples(value.body, value.orelse) or 1)]
+        is_tuple = _length_of_tuples(value.body, value.orelse) is not None
+
+        def outcome(context: ast.expr_context) -> ast.expr:
+            variables: list[ast.expr] = [ast.Name(name, context) for name in names]
+            return ast.Tuple(variables, context) if is_tuple else variables[0]
+
+        branch = ast.If(
+            value.test, [ast.Assign([outcome(ast.Store())], value.body)],
+            [ast.Assign([outcome(ast.Store())], value.orelse)],
+        )  # fmt: skip
+        return self._statement(at(branch, value), None), at(outcome(ast.Load()), value)
 
     # -- loops --------------------------------------------------------------------------------------------------------
 
@@ -298,6 +307,12 @@ class Rewriting:
             parts = [called.func, *called.args] if is_plain and isinstance(called, ast.Call) else [nothing, called]
             statement.iter = at(call_of_twin("steps_of", ast.Constant(going), *parts), statement)
         return [*before, statement, *after]
+
+
+def _length_of_tuples(*values: ast.expr) -> int | None:
+    """Returns the length that all values have as tuples; None if it is 0 or unknown, or if one is no tuple."""
+    lengths = {len(one.elts) if isinstance(one, ast.Tuple) and not contains(one, ast.Starred) else 0 for one in values}
+    return (lengths.pop() or None) if len(lengths) == 1 else None
 
 
 def _calls_by_choice(value: ast.AST) -> bool:
