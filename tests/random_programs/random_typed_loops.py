@@ -58,6 +58,10 @@ NUMBERS = (
     "h = np.float32(0.5)", "h = h * 2 % 3", "q += 1", "q -= 3", "b = b or s > 3", "s = s or 3", "f = f or s",
     "b = s in (1, 2, 3)", "b = s not in [1, k]", "b = 0 < s <= k", "s += b", "s += not b", "t = b and s",
     "b = x.max() > 1 or b", "k = y[0] or s", "b = k == y[0] == 0", "s += s in {0, 2} and 2",
+    "o = None", "o = s", "o = f", "o2 = o", "o2, o = o, k", "o, o2 = None, s", "o = None if b else s", "o = o2 = None",
+    "s += o is None", "k = 0 if o is None else o", "t = o", "o += 1", "row = None", "row = A[-1]", "row = x * 1",
+    "mode = 'busy'", "mode = 'idle' if b else 'done'", "now = mode", "s += mode == 'busy'", "lst.append(mode)",
+    "lst.append(o)", "if o is not None: lst.append(o)",
 )  # fmt: skip
 
 COUNTED = (
@@ -80,6 +84,11 @@ COUNTED = (
     "k = x[{v}] or s", "s = x[{v}] and 2", "b = not x[{v}]", "b = x[{v}] in [0, 2]", "b = b and x[{v}] > 0",
     "b = b or x[{v}] == 3", "b = {v} > 3 and x[{v}] > 0", "b = {v} in (2, 5)", "k = (s or 2) + (x[{v}] and 1)",
     "s += x[{v}] == 1 or y[{v}] == 1", "b = {v} < 4", "x[{v}] = y[{v}] or 1", "mask[{v}] = x[{v}] > 1 or {v} == 2",
+    "o = x[{v}]", "o = {v}", "o = {v} if x[{v}] > 0 else None", "if o is None or x[{v}] > o: o = x[{v}]",
+    "if o is None: o, o2 = {v}, s", "if x[{v}] > 0 and o is not None: s += {v} - o; o = None",
+    "if row is None or A[{v}].sum() > row.sum(): row = A[{v}]", "if row is not None: f = row.sum()", "row = A[{v}]",
+    "row = x[{v}:]", "row = A[:, {v}]", "if A[{v}, 0] > 0: w = A[{v}]", "if x[{v}] > 1: u = A[{v}]",
+    "mode = 'busy' if x[{v}] > 1 else mode", "x[{v}] = 0 if o is None else 1",
 )  # fmt: skip
 
 OF_ENTRIES = (
@@ -114,11 +123,15 @@ STATE = (
     "self.d['k'] = self.d['k'] + {v}", "lst[0] = s", "seen.add(s)", "self.c.t += s",
 )  # fmt: skip
 
+PATTERNS = ("0", "1 | 2", "-1", "e2 if e2 > 1", "3 if s > 2", "1 | 2 as e2", "_ if b", "e2")
+"""Patterns of `match x[{v}]`, of which the last fits every value."""
+
 CONDITIONS = (
     "x[{v}] > y[{v}]", "s > 3", "s % 2", "b", "{v} % 2 == 0", "{v} > 3", "{v} == 0", "x.sum() > y.sum()", "f > 1.5",
     "mask[{v}]", "x[0] != y[0] and s > 1", "not b", "k is None", "{v} > 0 and x[{v} - 1] > x[{v}]", "s in (1, 3)",
     "n > 7", "mask.any()", "np.all(x > y)", "0 < s < 4", "x[{v}] > 0 or y[{v}] > 0", "self.t > 2", "len(lst) > 3",
-    "t is None", "isinstance(s, int)",
+    "t is None", "isinstance(s, int)", "o is None", "o is not None and x[{v}] > o", "mode == 'idle'",
+    "mode in ('idle', 'done')", "mode != now", "row is None", "row is not None and row[0] > 0", "o", "not o",
 )  # fmt: skip
 
 HELPERS = """\
@@ -205,6 +218,12 @@ class _Writer:
             self.add(depth, f"while {name} < {self.draw.choice((2, 5, 20))} and ({condition}):")
             self.add(depth + 1, f"{name} += 1")
             self.block(depth + 1, counters, 2)
+        elif kind < self.asks + 0.14 + 0.3 * self.asks and depth < 4:
+            self.add(depth, self.filled(self.draw.choice(("match x[{v}]:", "match mode:", "match s:")), counters))
+            is_text = "mode" in self.lines[-1]
+            for pattern in ("'idle'", "_") if is_text else (*self.draw.sample(PATTERNS[:-1], 2), PATTERNS[-1]):
+                self.add(depth + 1, f"case {pattern}:")
+                self.branch(depth + 2, counters, inside)
         else:
             self.add(depth, self.filled(self.draw.choice(self.few), counters))
 
@@ -254,10 +273,13 @@ def random_typed_loops(seed: int, asks: float = 0.15, state: float = 0.25) -> tu
         f"    s, k, f, z, b, t, q, last = {draw.choice(NUMBERS_BEFORE)}",
         "    c, h, lst, two, pairs, seen = 1, 2.0, [], [s, x * 1], [[1, 2], [3, 4]], set()",
         "    d = {'a': 0, 'x': x * 1, 'n': 0}",
+        f"    o, o2, row = {draw.choice(('None, None, None', 'None, 1, A[0]', '0, None, x * 1'))}",
+        "    mode = 'idle'",
+        "    now = 'busy'",
         f"    mask = {draw.choice(('x > y', 'np.zeros(n, bool)', 'np.arange(n) % 2 == 0'))}",
         f"    u, w, p = {draw.choice(ARRAYS_BEFORE)}",
     ]  # fmt: skip
-    tail = "    return A, x, y, s, k, f, z, b, t, q, last, c, h, lst, two, d, mask, u, w, p"
+    tail = "    return A, x, y, s, k, f, z, b, t, q, last, c, h, lst, two, d, mask, u, w, p, o, o2, row, mode, now"
     tail += draw.choice(("", "", ", i", ", np.array(lst)"))
     text = "\n".join([HELPERS + "\n".join(head), *writer.lines, tail, ""])
     filename = f"<typed loops {next(NAMES)} of seed {seed}>"

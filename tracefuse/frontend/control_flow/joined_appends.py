@@ -215,7 +215,8 @@ class JoinedAppends:
             for place, one in enumerate(self.entries):
                 rows, number = self.carried[2 * place : 2 * place + 2]
                 after[rows.name] = one.value
-                after[number.name] = self._count(one) if one.is_spliced else one.condition or True
+                is_entry = True if one.condition is None else one.condition
+                after[number.name] = self._count(one) if one.is_spliced else is_entry
             return
         rows = self.carried[0]
         array = value_of_type(self.recorder, rows.inside.state()[0], rows.type)

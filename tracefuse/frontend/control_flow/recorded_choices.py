@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
-from tracefuse.dtypes import bool_
 from tracefuse.frontend.control_flow import joined_calls, joined_lists, joined_reads
 from tracefuse.frontend.control_flow.contained_numbers import numbers_contain
 from tracefuse.frontend.control_flow.counted_iterations import CountedIterations
@@ -21,36 +20,22 @@ from tracefuse.frontend.control_flow.iterated_entries import loop_over
 from tracefuse.frontend.control_flow.iteration_conditions import UNKNOWN_LENGTH, IterationCondition
 from tracefuse.frontend.control_flow.recorded_iteration import RecordedIteration
 from tracefuse.frontend.control_flow.recorded_ranges import MOST_UNROLLED, LoopIterator
+from tracefuse.frontend.control_flow.traced_conditions import (
+    is_in_recorded_loop,
+    limits_of,
+    record_loops_around,
+    recorder_of,
+    truth_of,
+)
 from tracefuse.frontend.control_flow.unrolled_loops import Unrolling, can_record
 from tracefuse.frontend.python_numbers.number_questions import assume
 from tracefuse.frontend.tracer.array_ops.traced_ops import apply
 from tracefuse.frontend.tracer.python_code.frame_locals import locals_of
 from tracefuse.frontend.tracer.python_code.loop_code import loop_code
-from tracefuse.frontend.tracer.record.captured_inputs import AnotherAttempt
 from tracefuse.frontend.tracer.record.loop_counters import NotInEveryIteration
-from tracefuse.frontend.tracer.record.recorded_loops import Limits, LoopKey
+from tracefuse.frontend.tracer.record.recorded_loops import LoopKey
 from tracefuse.frontend.tracer.record.recorder import Recorder, current
 from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize, extent_of
-from tracefuse.frontend.tracer.values.traced import Traced
-from tracefuse.ir.extents import Extent
-
-
-def _recorder_of(value: Any) -> Recorder | None:
-    """Returns the recorder if a value is a condition that only the call knows."""
-    is_computed = isinstance(value, Traced) and value.read is None and not value.value.shape
-    return value.recorder if is_computed and isinstance(value, Traced) else None
-
-
-def _is_in_recorded_loop(recorder: Recorder) -> bool:
-    return isinstance(recorder.body, RecordedIteration.body_type)
-
-
-def _truth(value: Traced) -> Traced:
-    """Returns whether a number is true, as an array without axes."""
-    result: Traced = apply("ne", value, 0) if value.value.dtype is not bool_ else value
-    if result.weak is not None:
-        result = result.recorder.traced_type(result.recorder, result.number)
-    return result
 
 
 class ControlFlowTwin:
@@ -77,18 +62,36 @@ class ControlFlowTwin:
     def truth(self, value: Any) -> Any:
         """Returns the truth of a value, traced or not."""
         value = self._compared_with_zero(value)
-        recorder = _recorder_of(value)
-        if recorder is None or not _is_in_recorded_loop(recorder):
+        recorder = recorder_of(value)
+        if recorder is None or not is_in_recorded_loop(recorder):
             return value if recorder is not None else bool(value)
-        return _truth(value)
+        return truth_of(value)
 
     def negated(self, value: Any) -> Any:
         """Returns `not value`, traced or not."""
         value = self._compared_with_zero(value)
-        recorder = _recorder_of(value)
+        recorder = recorder_of(value)
         if recorder is None:
             return not value
-        return apply("logical_not", _truth(value))
+        return apply("logical_not", truth_of(value))
+
+    # -- variables that are None, or strings --------------------------------------------------------------------------
+
+    def is_none(self, value: Any) -> bool:
+        """Returns whether a variable has been bound to `None`."""
+        return value is None
+
+    def given(self, value: Any, none: Any) -> Any:
+        """Returns the value of a variable that is `None` if `none` is true, or of one that is never read then."""
+        recorder = recorder_of(none)
+        if recorder is not None and is_in_recorded_loop(recorder):
+            assume(apply("logical_not", none))
+            return value
+        return None if none else value
+
+    def named(self, position: Any, *names: str) -> str:
+        """Returns the string of a variable that holds its position."""
+        return names[int(position)]
 
     def needs_recording(self, recorder: Recorder) -> None:
         """Begins the trace again if a slice is about to ask for computed bounds in an unrolled loop."""
@@ -174,36 +177,16 @@ class ControlFlowTwin:
         try:
             return getattr(operator, relation)(left, right)
         except NotInEveryIteration:
-            result = _truth(apply(relation, recorder.scalar(first), recorder.scalar(second)))
-            recorder.loops.limits[result.number] = _limits(recorder, relation, first, second)
+            result = truth_of(apply(relation, recorder.scalar(first), recorder.scalar(second)))
+            recorder.loops.limits[result.number] = limits_of(recorder, relation, first, second)
             return recorder.python_number(result, "bool")
 
     def contained(self, value: Any, container: Any) -> Any:
         """Returns `value in container`; traced if a number differs between iterations, and all entries are numbers."""
-        recorder = _recorder_of(value) or (current.get() if isinstance(value, SymbolicSize) else None)
-        if recorder is None or not _is_in_recorded_loop(recorder):
+        recorder = recorder_of(value) or (current.get() if isinstance(value, SymbolicSize) else None)
+        if recorder is None or not is_in_recorded_loop(recorder):
             return value in container
         return numbers_contain(container, value, self.compared)
-
-
-def _limits(recorder: Recorder, relation: str, left: Extent, right: Extent) -> Limits:
-    """Returns what is at least 0 if a relation holds, and if it does not."""
-    match relation:
-        case "lt":
-            return (right - left - 1,), (left - right,)
-        case "le":
-            return (right - left,), (left - right - 1,)
-        case "gt" | "ge":
-            return _limits(recorder, "lt" if relation == "gt" else "le", right, left)
-        case "ne":
-            equal, other = _limits(recorder, "eq", left, right)
-            return other, equal
-    apart: tuple[Extent, ...] = ()
-    if recorder.always_holds(left, right, "a comparison"):
-        apart = (right - left - 1,)
-    elif recorder.always_holds(right, left, "a comparison"):
-        apart = (left - right - 1,)
-    return (right - left, left - right), apart
 
 
 class _Branches:
@@ -220,8 +203,8 @@ class _Branches:
 
     def __next__(self) -> bool:
         if self.rest is None:
-            frame, recorder = sys._getframe(1), _recorder_of(self.condition)
-            if recorder is not None and _is_in_recorded_loop(recorder):
+            frame, recorder = sys._getframe(1), recorder_of(self.condition)
+            if recorder is not None and is_in_recorded_loop(recorder):
                 return self._recorded(recorder, frame)
             if recorder is not None:
                 record_loops_around(recorder)
@@ -233,7 +216,7 @@ class _Branches:
         if code is None:
             raise NotInEveryIteration("a branch leaves the function, or binds what others see")
         if self.outcomes is None:
-            self.condition = _truth(self.condition)
+            self.condition = truth_of(self.condition)
             self.outcomes = self._possible(recorder, place)
         else:
             self.recorded[-1].close()
@@ -266,18 +249,10 @@ class _Branches:
 
         (Code reads a result of rewritten code only if the branch that binds it has run.)
         """
-        unbound = {name for name in (first.undefined - second.rebound) | second.undefined if name.isidentifier()}
+        unbound = (first.undefined - second.rebound - second.are_none) | second.undefined
+        unbound = {name for name in unbound if name.isidentifier()}
         if unbound:
             raise NotInEveryIteration(f"{min(unbound)} is bound by one branch alone")
-
-
-def record_loops_around(recorder: Recorder) -> None:
-    """Begins the trace again if an unrolled loop asks a question, so that the loop is recorded."""
-    loops = recorder.loops
-    new = {key for key in loops.around() if key not in loops.decisions.nests | loops.decisions.unrolled.keys()}
-    if new and recorder.device is None and can_record(recorder):
-        loops.decisions.nests |= new
-        raise AnotherAttempt
 
 
 class _Step:
@@ -319,7 +294,7 @@ class _WhileSteps:
                 return self.step
             self.unrolling = Unrolling(recorder, self, (frame.f_code, frame.f_lasti))
         self.unrolling.count(1)
-        if _recorder_of(self.step.condition) is not None or self.unrolling.steps > MOST_UNROLLED:
+        if recorder_of(self.step.condition) is not None or self.unrolling.steps > MOST_UNROLLED:
             record_loops_around(recorder)
         return self._if_true()
 
@@ -343,7 +318,7 @@ class _WhileSteps:
         """Opens the recording of a step, if the loop is recorded."""
         key, condition = (frame.f_code, frame.f_lasti), self.step.condition
         decisions = recorder.loops.decisions
-        is_computed = _recorder_of(condition) is not None
+        is_computed = recorder_of(condition) is not None
         if key in decisions.unrolled or not can_record(recorder) or not (is_computed or key in decisions.nests):
             return False
         if recorder.device is not None and recorder.body is None:  # compiled answers take less time there
@@ -352,8 +327,8 @@ class _WhileSteps:
         if code is None:
             return False
         initial = None
-        if is_computed and (_is_in_recorded_loop(recorder) or recorder.contents.follows_sizes(condition.number)):
-            initial = _truth(condition)
+        if is_computed and (is_in_recorded_loop(recorder) or recorder.contents.follows_sizes(condition.number)):
+            initial = truth_of(condition)
         elif not condition:
             self.step.condition = False
             return False
@@ -366,7 +341,7 @@ class _WhileSteps:
 
     def _following(self) -> Any:
         condition = self.step.condition
-        return _truth(condition) if _recorder_of(condition) is not None else bool(condition)
+        return truth_of(condition) if recorder_of(condition) is not None else bool(condition)
 
 
 class _StepsUntil:

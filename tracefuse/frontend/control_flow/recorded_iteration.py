@@ -31,6 +31,7 @@ from tracefuse.frontend.control_flow.iteration_conditions import (
     in_place,
     outside_of,
 )
+from tracefuse.frontend.control_flow.optional_values import is_optional, keep_numbers, number_for_none
 from tracefuse.frontend.control_flow.recorded_appends import Appends
 from tracefuse.frontend.control_flow.recorded_carries import (
     CarriedArray,
@@ -52,6 +53,7 @@ from tracefuse.frontend.tracer.array_ops import traced_ops
 from tracefuse.frontend.tracer.array_ops.in_place import SharedByLoop
 from tracefuse.frontend.tracer.python_code.frame_locals import UNBOUND
 from tracefuse.frontend.tracer.python_code.loop_code import LoopCode
+from tracefuse.frontend.tracer.questions_in_loops import begin_again_rewritten
 from tracefuse.frontend.tracer.record.cut_fusions import CutFusion
 from tracefuse.frontend.tracer.record.loop_counters import NotInEveryIteration
 from tracefuse.frontend.tracer.record.recorded_loops import RecordedLoop
@@ -69,7 +71,8 @@ class RecordedIteration:
     length: the number of iterations, if no condition ends the loop. start, step: of the integers that the loop counts.
     counter_value: the integer of an iteration. undefined: the variables that hold a value after the loop that they do
     not have in Python: those without a value before a loop that may have no iteration. rebound: the variables that the
-    loop carries. before: the variables before a loop that is recorded for the number of its iterations.
+    loop carries. are_none: those that an iteration has bound to `None`. before: the variables before a loop that is
+    recorded for the number of its iterations.
     """
 
     body_type: ClassVar[type] = LoopBody
@@ -84,6 +87,7 @@ class RecordedIteration:
         self.key = self.place if condition is None or condition.part_of is None else condition.part_of
         self.undefined: set[str] = set()
         self.rebound: set[str] = set()
+        self.are_none: set[str] = set()
         recorder.loops.open.append(self.key)
         recorder.loops.conditional += condition is not None
         self.line = source.user_line()
@@ -147,6 +151,8 @@ class RecordedIteration:
         code, result = self.code, []
         for name in sorted(self.read):
             value = before.get(name, UNBOUND)
+            if is_optional(name, before):
+                result.append(carried_variable(self, name, None, number_for_none(self.recorder)))
             if self._counts(name, value) or not is_value(value):
                 continue
             if name in code.updated and is_array(value):
@@ -189,6 +195,7 @@ class RecordedIteration:
         """Records the loop, and gives arrays and variables what they hold after it. counted: counts its iterations."""
         recorder = self.recorder
         after = self.carried_slots.values()
+        self.are_none = keep_numbers(after, self.variables)
         begin = Appends if counted is None else counted.begin
         appends = begin(self, self.carried_slots.grown_lists(), after)
         self.carried_slots.contents.forget()
@@ -272,6 +279,7 @@ class RecordedIteration:
                 if name in self.needed and not self.runs and now is not UNBOUND:
                     new.append(self._undefined_before(name, now))
             elif now is not before:
+                begin_again_rewritten(self.recorder, self.frame)  # for variables that may be None, and strings
                 raise NotInEveryIteration(f"{name} is bound to another object")
         rotated = self.rotated.changed
         changed = [one for one in self.variables if after.get(one.name) is not one.inside or one in rotated]

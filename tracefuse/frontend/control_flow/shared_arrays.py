@@ -28,10 +28,27 @@ def check_value(iteration: RecordedIteration, name: str, value: Any) -> None:
         return
     if not _is_new(iteration.body, value):
         if not iteration.is_branch or not _is_new_in_loop(iteration.body, value):
-            raise NotInEveryIteration(f"{name} shares the memory of another array")
+            _keep_unwritten(iteration, name, value)
         value.read_only = SharedByLoop(SHARED, iteration.symbol)
     if not iteration.runs or isinstance(value.read_only, SharedByLoop):
         keep_apart(iteration, name)
+
+
+def _keep_unwritten(iteration: RecordedIteration, name: str, view: Traced) -> None:
+    """Lets a loop carry the contents of a view: nothing may write the array from before the loop that it is of.
+
+    Raises NotInEveryIteration if the loop, or one around it, has written the array.
+    """
+    owner = owner_of(view)
+    body, number = iteration.body, owner.state()[0]
+    is_unwritten = is_contiguous(view, "the layout of a view that a loop rebinds") and is_ordered(view)
+    while is_unwritten and not isinstance(owner.read_only, SharedByLoop) and isinstance(body, LoopBody):
+        carried = [one for one in body.arrays if one.array is owner]
+        is_unwritten = bool(carried) and carried[0].placeholder == number
+        number, body = carried[0].number if carried else -1, body.outside  # type: ignore[assignment]
+    if not is_unwritten:
+        raise NotInEveryIteration(f"{name} shares the memory of another array")
+    owner.read_only = owner.read_only or SharedByLoop(SHARED, _outermost(iteration.body).iteration.symbol)
 
 
 def _is_new(body: LoopBody, array: Traced) -> bool:
@@ -78,10 +95,13 @@ def _outermost(body: LoopBody) -> LoopBody:
 def keep_apart(iteration: RecordedIteration, name: str) -> None:
     """Refuses writes to the array that a variable may still hold after the loop: the result shares no memory."""
     before = iteration.objects.get(name, UNBOUND)
-    if before is UNBOUND:
+    if before is UNBOUND or before is None:
         return
-    if not isinstance(before, Traced) or before.parent is not None:
+    if not isinstance(before, Traced):
         raise NotInEveryIteration(f"{name} is bound to an array, and the loop may leave it as it is")
+    if before.parent is not None:
+        _keep_unwritten(iteration, name, before)
+        return
     carried = _carried_outside(iteration.body, before)
     if carried is not None:
         carried.is_shared = True

@@ -10,8 +10,9 @@ from typing import Any, ClassVar, NoReturn
 from tracefuse import source
 from tracefuse.errors import ReadOnlyError, ScalarError, ShapeError, UnsupportedError
 from tracefuse.frontend.tracer.array_ops import shaping, traced_ops
-from tracefuse.frontend.tracer.array_ops.in_place import into
+from tracefuse.frontend.tracer.array_ops.in_place import ReboundByLoop, SharedByLoop, into
 from tracefuse.frontend.tracer.libraries.stage_calls import call_between_stages
+from tracefuse.frontend.tracer.record.loop_counters import NotInEveryIteration
 from tracefuse.frontend.tracer.values import views
 from tracefuse.frontend.tracer.values.symbolic_size import wrap
 from tracefuse.frontend.tracer.values.traced import Traced
@@ -235,9 +236,10 @@ class ArrayFlags:
     def writeable(self) -> bool:
         x: Traced = self._array
         x.settle()
-        if x.read_only is None:
+        is_writable = x.read_only is None or isinstance(x.read_only, (SharedByLoop, ReboundByLoop))
+        if is_writable:
             base_of(x)  # raises for an argument, which the caller may have made read-only
-        return x.read_only is None
+        return is_writable
 
     @property
     def aligned(self) -> bool:
@@ -273,6 +275,9 @@ def _set_writeable(x: Traced, value: bool) -> None:
     """
     x.settle()
     owner = views.owner_of(x)
+    for name in (x, owner):
+        if isinstance(name.read_only, SharedByLoop):
+            raise NotInEveryIteration(f"the flags of {name.read_only}", name.read_only.symbol)
     is_of_caller = owner.memory is not None and owner.memory.argument is not None
     if is_of_caller or (value and x.read_only not in (None, _LOCKED)):
         of = "an argument or a captured array" if is_of_caller else x.read_only

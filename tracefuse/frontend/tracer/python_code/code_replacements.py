@@ -21,7 +21,11 @@ from tracefuse.frontend.tracer.python_code.generated_syntax import TWIN
 from tracefuse.frontend.tracer.python_code.last_entries import with_last_entries
 from tracefuse.frontend.tracer.python_code.list_reads import ListReads, lists_of
 from tracefuse.frontend.tracer.python_code.lists_in_dicts import with_variables_for_entries
+from tracefuse.frontend.tracer.python_code.matched_cases import MatchedCases
+from tracefuse.frontend.tracer.python_code.named_states import with_positions_of_names
+from tracefuse.frontend.tracer.python_code.optional_variables import with_optional_variables
 from tracefuse.frontend.tracer.python_code.rewritten_loops import Rewriting
+from tracefuse.frontend.tracer.python_code.separate_assignments import SeparateAssignments
 from tracefuse.frontend.tracer.python_code.statement_flow import Block
 
 _rewritten: weakref.WeakKeyDictionary[CodeType, CodeType | None] = weakref.WeakKeyDictionary()
@@ -86,6 +90,10 @@ def _compile_in(statements: Block, code: CodeType, twin: Any) -> CodeType | None
     if len(functions) != 1 or any(_yields(node) for node in ast.walk(functions[0])):
         return None
     rewriting = Rewriting()
+    MatchedCases(rewriting.new_name).generic_visit(functions[0])
+    SeparateAssignments().generic_visit(functions[0])
+    with_positions_of_names(functions[0])
+    with_optional_variables(functions[0], rewriting.new_name)
     with_variables_for_entries(functions[0], rewriting.new_name)
     lists = lists_of(functions[0])
     reads, body = ListReads(lists), with_last_entries(functions[0], lists, rewriting.new_name)

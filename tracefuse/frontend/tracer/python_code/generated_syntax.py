@@ -11,7 +11,7 @@ from typing import TypeVar
 TWIN = "tracefuse: the twin of control flow"
 """The constant in whose place the code has an object with the methods that it calls."""
 
-CONDITIONS = ("(branch ", "(condition ", "(going ", "(skips ")
+CONDITIONS = ("(branch ", "(condition ", "(going ", "(skips ", "(none ")
 """What the names of variables begin with whose values no code reads but to ask for their truth."""
 
 Node = TypeVar("Node", bound=ast.AST)
@@ -38,6 +38,11 @@ def is_of_twin(value: ast.AST) -> bool:
 def is_condition(name: str) -> bool:
     """Whether a variable of rewritten code is only asked for its truth."""
     return name.startswith(CONDITIONS)
+
+
+def none_flag(name: str) -> str:
+    """Returns the name of the variable that tells whether another one is `None`, see `optional_variables.py`."""
+    return f"(none {name})"
 
 
 def at(node: Node, place: ast.AST) -> Node:
