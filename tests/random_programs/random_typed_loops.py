@@ -61,7 +61,8 @@ NUMBERS = (
     "o = None", "o = s", "o = f", "o2 = o", "o2, o = o, k", "o, o2 = None, s", "o = None if b else s", "o = o2 = None",
     "s += o is None", "k = 0 if o is None else o", "t = o", "o += 1", "row = None", "row = A[-1]", "row = x * 1",
     "mode = 'busy'", "mode = 'idle' if b else 'done'", "now = mode", "s += mode == 'busy'", "lst.append(mode)",
-    "lst.append(o)", "if o is not None: lst.append(o)",
+    "lst.append(o)", "if o is not None: lst.append(o)", "pair = (s, k)", "pair = (pair[1], s)", "s += pair[0]",
+    "k, s = pair", "held = None", "held = (s, f)", "s = 0 if held is None else held[0]", "lst.append(pair)", "t = pair",
 )  # fmt: skip
 
 COUNTED = (
@@ -89,6 +90,8 @@ COUNTED = (
     "if row is None or A[{v}].sum() > row.sum(): row = A[{v}]", "if row is not None: f = row.sum()", "row = A[{v}]",
     "row = x[{v}:]", "row = A[:, {v}]", "if A[{v}, 0] > 0: w = A[{v}]", "if x[{v}] > 1: u = A[{v}]",
     "mode = 'busy' if x[{v}] > 1 else mode", "x[{v}] = 0 if o is None else 1",
+    "pair = ({v}, x[{v}])", "held = ({v}, s)", "if held is None or {v} > held[0]: held = ({v}, k)",
+    "if x[{v}] > 0 and held is not None: s, held = held[1], None",
 )  # fmt: skip
 
 OF_ENTRIES = (
@@ -274,13 +277,14 @@ def random_typed_loops(seed: int, asks: float = 0.15, state: float = 0.25) -> tu
         "    c, h, lst, two, pairs, seen = 1, 2.0, [], [s, x * 1], [[1, 2], [3, 4]], set()",
         "    d = {'a': 0, 'x': x * 1, 'n': 0}",
         f"    o, o2, row = {draw.choice(('None, None, None', 'None, 1, A[0]', '0, None, x * 1'))}",
+        "    pair, held = (0, 1), None",
         "    mode = 'idle'",
         "    now = 'busy'",
         f"    mask = {draw.choice(('x > y', 'np.zeros(n, bool)', 'np.arange(n) % 2 == 0'))}",
         f"    u, w, p = {draw.choice(ARRAYS_BEFORE)}",
     ]  # fmt: skip
-    tail = "    return A, x, y, s, k, f, z, b, t, q, last, c, h, lst, two, d, mask, u, w, p, o, o2, row, mode, now"
-    tail += draw.choice(("", "", ", i", ", np.array(lst)"))
+    tail = "    return A, x, y, s, k, f, z, b, t, q, last, c, h, lst, two, d, mask, u, w, p, o, o2, row, mode, now, "
+    tail += "pair, held" + draw.choice(("", "", ", i", ", np.array(lst)"))
     text = "\n".join([HELPERS + "\n".join(head), *writer.lines, tail, ""])
     filename = f"<typed loops {next(NAMES)} of seed {seed}>"
     scope: dict[str, Any] = {"np": np, "itertools": itertools, "__name__": "random_typed_loops"}

@@ -1,4 +1,4 @@
-"""Loops over elements whose variables are `None`, strings or rows of an array at first, and `match` statements.
+"""Loops over elements whose variables are `None`, strings, tuples or rows of an array, and `match` statements.
 
 Each is recorded, and results are `None` and numbers of Python exactly where those of the function are.
 """
@@ -181,9 +181,53 @@ def changes_between_rows(x: Any) -> Any:
     return total
 
 
+def closest_pair(x: Any) -> Any:
+    best = None
+    pair = None
+    for i in range(len(x)):
+        for j in range(i + 1, len(x)):
+            distance = abs(x[i] + 2 * x[j] - 3)
+            if best is None or distance < best:
+                best, pair = distance, (i, j)
+    return best, pair
+
+
+def longest_interval(x: Any) -> Any:
+    best, start = (0, 0), None
+    for i, value in enumerate(x):
+        if value > 0 and start is None:
+            start = i
+        if value <= 0 and start is not None:
+            if i - start > best[1] - best[0]:
+                best = (start, i)
+            start = None
+    return best
+
+
+def held_tuple(x: Any) -> Any:
+    held, total = None, 0
+    for i, value in enumerate(x):
+        if held is not None and value < held[1]:
+            total += i - held[0]
+            held = None
+        elif held is None and value > 0:
+            held = (i, value)
+    return total, held
+
+
+def position(x: Any) -> Any:
+    at = (0, 1)
+    for value in x:
+        across, up = (1, 0) if value > 0 else (0, 1)
+        at = (at[1] + across, at[0] - up)
+    first, second = at
+    return first, second, at
+
+
 PROGRAMS = (
     largest, first_above, smoothed, falls, runs_of_positive, gaps, truth_of_last, number_or_element, where_or_none,
     optional_argument, states, turns, cases, cases_of_states, largest_row, changes_between_rows,
+    closest_pair, longest_interval, held_tuple, position,
 )  # fmt: skip
 
 ARRAYS = (
@@ -232,14 +276,22 @@ def none_in_the_loop(x: Any) -> Any:
     return total
 
 
-@pytest.mark.parametrize("program", [none_plus_one, none_in_the_loop])
+def entry_of_none(x: Any) -> Any:
+    found = None
+    for i, value in enumerate(x):
+        if value > 100:
+            found = (value, i)
+    return found[0] + 1
+
+
+@pytest.mark.parametrize("program", [none_plus_one, none_in_the_loop, entry_of_none])
 @pytest.mark.filterwarnings("ignore:.*every call runs the function")
 def test_arithmetic_with_none_raises_what_python_raises(program: Any) -> None:
     fused = fuse(program)
     for x in (np.full(20, -1), np.full(20, 1), np.array([-1, 1] * 10)):
-        is_error = x[0] < 0 or program is none_plus_one
+        is_error = x[0] < 0 or program is not none_in_the_loop
         if is_error:
-            with pytest.raises(TypeError, match=r"unsupported operand .* 'NoneType'"):
+            with pytest.raises(TypeError, match="'NoneType'"):
                 fused(x)
         else:
             assert fused(x) == program(x)

@@ -89,6 +89,14 @@ class ControlFlowTwin:
             return value
         return None if none else value
 
+    def entry_given(self, value: Any, none: Any) -> Any:
+        """Returns an entry of a tuple; raises what `None[0]` raises if a variable is `None` in place of the tuple."""
+        recorder = recorder_of(none)
+        if recorder is not None and is_in_recorded_loop(recorder):
+            assume(apply("logical_not", none))
+            return value
+        return operator.getitem(None, 0) if none else value  # type: ignore[call-overload]
+
     def named(self, position: Any, *names: str) -> str:
         """Returns the string of a variable that holds its position."""
         return names[int(position)]

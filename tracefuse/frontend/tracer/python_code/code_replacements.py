@@ -27,6 +27,8 @@ from tracefuse.frontend.tracer.python_code.optional_variables import with_option
 from tracefuse.frontend.tracer.python_code.rewritten_loops import Rewriting
 from tracefuse.frontend.tracer.python_code.separate_assignments import SeparateAssignments
 from tracefuse.frontend.tracer.python_code.statement_flow import Block
+from tracefuse.frontend.tracer.python_code.tuple_variables import with_variables_for_entries_of_tuples
+from tracefuse.frontend.tracer.python_code.variable_uses import uses_of
 
 _rewritten: weakref.WeakKeyDictionary[CodeType, CodeType | None] = weakref.WeakKeyDictionary()
 register(Cache(
@@ -91,7 +93,8 @@ def _compile_in(statements: Block, code: CodeType, twin: Any) -> CodeType | None
         return None
     rewriting = Rewriting()
     MatchedCases(rewriting.new_name).generic_visit(functions[0])
-    SeparateAssignments().generic_visit(functions[0])
+    SeparateAssignments(uses_of(functions[0]).elsewhere).generic_visit(functions[0])
+    with_variables_for_entries_of_tuples(functions[0])
     with_positions_of_names(functions[0])
     with_optional_variables(functions[0], rewriting.new_name)
     with_variables_for_entries(functions[0], rewriting.new_name)
@@ -104,13 +107,9 @@ def _compile_in(statements: Block, code: CodeType, twin: Any) -> CodeType | None
         return None
     key = code.co_name, code.co_firstlineno
     (replacement,) = (node for node in _codes_in(compiled) if (node.co_name, node.co_firstlineno) == key)
-    if replacement.co_freevars != code.co_freevars or TWIN not in _constants_of(replacement):
+    if replacement.co_freevars != code.co_freevars or replacement == code:
         return None
     return _with_twin(replacement, twin)
-
-
-def _constants_of(code: CodeType) -> list[Any]:
-    return [constant for one in _codes_in(code) for constant in one.co_consts]
 
 
 def _with_twin(code: CodeType, twin: Any) -> CodeType:

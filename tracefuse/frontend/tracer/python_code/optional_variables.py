@@ -19,7 +19,13 @@ from collections.abc import Callable, Iterator
 
 from tracefuse.frontend.tracer.python_code.generated_syntax import assign, at, call_of_twin, load, none_flag
 from tracefuse.frontend.tracer.python_code.statement_flow import SCOPES, Block
-from tracefuse.frontend.tracer.python_code.variable_uses import arguments_of, nodes_of, uses_of
+from tracefuse.frontend.tracer.python_code.variable_uses import (
+    arguments_of,
+    is_none,
+    nodes_of,
+    tested_for_none,
+    uses_of,
+)
 
 
 def with_optional_variables(function: ast.FunctionDef, new_name: Callable[[str], str]) -> None:
@@ -42,7 +48,7 @@ def _optional_variables(function: ast.FunctionDef) -> frozenset[str]:
         for target, value in _assignments(node):
             assignments[target] += 1
             are_none.update((target,) if _may_be_none(value) else ())
-            others.update((target,) if not _is_none(value) else ())
+            others.update((target,) if not is_none(value) else ())
     uses = uses_of(function)
     return frozenset(
         name for name in are_none & others if uses.stores[name] == assignments[name] and name not in uses.elsewhere
@@ -52,19 +58,7 @@ def _optional_variables(function: ast.FunctionDef) -> frozenset[str]:
 def _may_be_none(value: ast.expr | None) -> bool:
     if isinstance(value, ast.IfExp):
         return _may_be_none(value.body) or _may_be_none(value.orelse)
-    return _is_none(value)
-
-
-def _is_none(value: ast.expr | None) -> bool:
-    return isinstance(value, ast.Constant) and value.value is None
-
-
-def _tested(node: ast.AST) -> str | None:
-    """Returns the variable of a test `variable is None` or `variable is not None`."""
-    is_test = isinstance(node, ast.Compare) and len(node.ops) == 1 and isinstance(node.ops[0], (ast.Is, ast.IsNot))
-    if not is_test or not isinstance(node, ast.Compare) or not _is_none(node.comparators[0]):
-        return None
-    return node.left.id if isinstance(node.left, ast.Name) else None
+    return is_none(value)
 
 
 def _is_not_none(value: ast.expr) -> ast.expr:
@@ -103,7 +97,7 @@ class _Optional(ast.NodeTransformer):
     def visit(self, node: ast.AST) -> ast.AST | Block:
         if isinstance(node, SCOPES):
             return node
-        name = _tested(node)
+        name = tested_for_none(node)
         if name in self._names and isinstance(node, ast.Compare):
             flag = load(none_flag(name or ""))
             return at(flag if isinstance(node.ops[0], ast.Is) else ast.UnaryOp(ast.Not(), flag), node)
@@ -181,7 +175,7 @@ class _Optional(ast.NodeTransformer):
         after: Block = []
         for one, given in zip(target.elts, value.elts, strict=True):
             assert isinstance(one, ast.Name)
-            if _is_none(given):
+            if is_none(given):
                 after += self._bound(one.id, given, place)
                 continue
             name = self._new_name("value")
@@ -204,7 +198,7 @@ class _Optional(ast.NodeTransformer):
         if isinstance(value, ast.IfExp) and _may_be_none(value):
             body, orelse = self._bound(name, value.body, place), self._bound(name, value.orelse, place)
             return [at(ast.If(self._read(value.test), body, orelse), place)]
-        if _is_none(value):
+        if is_none(value):
             statements = [assign(name, ast.Constant(None)), assign(none_flag(name), True)]
         elif isinstance(value, ast.Name) and value.id in self._names:
             statements = [assign(name, load(value.id)), assign(none_flag(name), load(none_flag(value.id)))]

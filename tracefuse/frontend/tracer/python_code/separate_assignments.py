@@ -13,7 +13,13 @@ from tracefuse.frontend.tracer.python_code.statement_flow import SCOPES, Block, 
 
 
 class SeparateAssignments(ast.NodeTransformer):
-    """Replaces such assignments of one function, where the order of what they do makes no difference."""
+    """Replaces such assignments of one function, where the order of what they do makes no difference.
+
+    elsewhere: the variables that functions inside use, which calls may read and bind.
+    """
+
+    def __init__(self, elsewhere: frozenset[str]) -> None:
+        self._elsewhere = elsewhere
 
     def visit(self, node: ast.AST) -> ast.AST | Block:
         if isinstance(node, SCOPES):
@@ -23,24 +29,24 @@ class SeparateAssignments(ast.NodeTransformer):
 
     def visit_Assign(self, node: ast.Assign) -> ast.AST | Block:
         target, value = node.targets[0], node.value
-        if (
-            len(node.targets) > 1
-            and all(isinstance(one, ast.Name) for one in node.targets)
-            and isinstance(value, ast.Constant)
-        ):
-            return [ast.copy_location(ast.Assign([one], value), node) for one in node.targets]
+        if len(node.targets) > 1 and isinstance(value, ast.Constant):
+            is_plain = all(isinstance(one, ast.Name) for one in node.targets)
+            return [ast.copy_location(ast.Assign([one], value), node) for one in node.targets] if is_plain else node
         if len(node.targets) > 1 or not isinstance(target, ast.Tuple) or not isinstance(value, ast.Tuple):
             return node
         names = {one.id for one in target.elts if isinstance(one, ast.Name)}
-        read = {inner.id for inner in ast.walk(value) if isinstance(inner, ast.Name)}
+        read = {inner.id for inner in ast.walk(value) if isinstance(inner, ast.Name)} | self._elsewhere
         is_plain = len(names) == len(target.elts) == len(value.elts) and not names & read
-        is_plain = is_plain and not contains(value, ast.Call, ast.NamedExpr, ast.Starred, ast.Lambda)
-        if not is_plain or not any(map(_is_constant, value.elts)):
+        if not is_plain or contains(value, ast.NamedExpr, ast.Starred) or not any(map(_decides, value.elts)):
             return node
         pairs = zip(target.elts, value.elts, strict=True)
         return [ast.copy_location(ast.Assign([one], part), node) for one, part in pairs]
 
 
-def _is_constant(value: ast.expr) -> bool:
-    is_empty = isinstance(value, (ast.List, ast.Dict)) and not any(True for _ in ast.iter_child_nodes(value))
-    return isinstance(value, ast.Constant) or is_empty
+def _decides(value: ast.expr) -> bool:
+    """Whether what becomes of a variable may depend on a value that is assigned to it."""
+    if isinstance(value, ast.List):
+        return not value.elts
+    if isinstance(value, ast.Dict):
+        return not value.keys
+    return isinstance(value, (ast.Constant, ast.Tuple, ast.IfExp))

@@ -70,3 +70,15 @@ def arguments_of(function: ast.FunctionDef) -> list[str]:
     every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
     every += [one for one in (arguments.vararg, arguments.kwarg) if one is not None]
     return [one.arg for one in every]
+
+
+def is_none(value: ast.expr | None) -> bool:
+    return isinstance(value, ast.Constant) and value.value is None
+
+
+def tested_for_none(node: ast.AST) -> str | None:
+    """Returns the variable of a test `variable is None` or `variable is not None`."""
+    is_test = isinstance(node, ast.Compare) and len(node.ops) == 1 and isinstance(node.ops[0], (ast.Is, ast.IsNot))
+    if not is_test or not isinstance(node, ast.Compare) or not is_none(node.comparators[0]):
+        return None
+    return node.left.id if isinstance(node.left, ast.Name) else None
