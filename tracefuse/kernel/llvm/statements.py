@@ -21,7 +21,8 @@ from tracefuse.kernel.llvm.interleaving import interleave_count, split_short
 from tracefuse.kernel.llvm.loop_metadata import Metadata
 from tracefuse.kernel.llvm.scalar_ops import memory_type, register_type
 from tracefuse.kernel.llvm.text_builder import Builder, LlvmValue, Processor
-from tracefuse.kernel.llvm.tile_transpose import transpose_symbol
+from tracefuse.kernel.llvm.tile_product import product_declaration, product_symbol
+from tracefuse.kernel.llvm.tile_transpose import transpose_declaration, transpose_symbol
 from tracefuse.kernel.llvm.whole_vectors import WholeVectors, trips_from_zero
 
 _ACCUMULATE = {"add": "fadd", "mul": "fmul"}
@@ -79,8 +80,8 @@ class Emitter:
         self.access_group: str | None = None
         # Of the innermost vector loop that is being emitted.
         self.invariants: HiddenInvariants | None = None
-        # Element widths, in bits, of the transposed tiles.
-        self.transposes: dict[str, None] = {}
+        # The declarations of functions that move and multiply tiles, by symbol.
+        self.linked: dict[str, str] = {}
         # Buffers with non-temporal stores.
         self.streamed: dict[str, None] = {}
         # LLVM must not combine this function with what computed the values that it loads.
@@ -202,6 +203,8 @@ class Emitter:
                 self._copy(s)
             case ir.Transpose():
                 self._transpose(s)
+            case ir.AddProducts():
+                self._add_products(s)
             case ir.For():
                 self._for(s)
             case ir.If():
@@ -261,13 +264,24 @@ class Emitter:
 
     def _transpose(self, s: ir.Transpose) -> None:
         symbol = transpose_symbol(8 * s.source.dtype.itemsize * s.width, within=s.start is not None)
-        self.transposes[symbol] = None
+        self.linked[symbol] = transpose_declaration(symbol)
         source = f"ptr {self.pointers[s.source.name]}"
         if s.start is not None:
             source = f"{self._address(s.source, ir.call('mul', s.start, ir.Constant(s.width, s.start.dtype)))}"
         pitch = f"i64 {s.from_pitch}" if isinstance(s.from_pitch, int) else self.index(s.from_pitch)
         sides = f"{self.index(s.rows)}, {self.index(s.columns)}, i64 {s.to_pitch}, {pitch}"
         self.builder.line(f"call void @{symbol}(ptr {self.pointers[s.destination.name]}, {source}, {sides})")
+
+    def _add_products(self, s: ir.AddProducts) -> None:
+        symbol = product_symbol(s, self.flags)
+        self.linked[symbol] = product_declaration(symbol)
+        sums, left, right = (self._address(o.buffer, o.start) for o in s.matrices)
+        arguments = [
+            f"{sums}, i64 {s.sums.row_pitch}, {left}, i64 {s.left.row_pitch}, i64 {s.left.column_pitch}",
+            f"{right}, i64 {s.right.row_pitch}, {self.index(s.rows)}, {self.index(s.terms)}",
+            *([] if s.scales is None else [f"ptr {self.pointers[s.scales.name]}"]),
+        ]
+        self.builder.line(f"call void @{symbol}({', '.join(arguments)})")
 
     def _allocate(self, buffer: ir.Buffer) -> None:
         if is_scratch(buffer):

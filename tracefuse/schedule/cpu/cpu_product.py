@@ -19,12 +19,22 @@ from tracefuse.dtypes import DType, int64
 from tracefuse.ir.extents import Extent, ceildiv, floordiv, maximum, minimum, product, symbol
 from tracefuse.ir.fusion import Shape
 from tracefuse.ir.row_major import delinearize
-from tracefuse.kernel.kernel_ir import Allocate, Buffer, Constant, Expression, Load, Store, Transpose, call
+from tracefuse.kernel.kernel_ir import (
+    AddProducts,
+    Allocate,
+    Buffer,
+    Constant,
+    Expression,
+    Load,
+    Matrix,
+    Store,
+    Transpose,
+)
 from tracefuse.kernel.scalar_code import convert
 from tracefuse.schedule.adjacent_elements import are_adjacent
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.cpu.cpu_frame import CpuProblem, open_grid, store_at
-from tracefuse.schedule.cpu.cpu_product_tiles import SumTile, sum_rows, vector_lanes
+from tracefuse.schedule.cpu.cpu_product_tiles import VECTORS, sum_rows, vector_lanes
 from tracefuse.schedule.launch_spec import Lowered, make_launch
 from tracefuse.schedule.nest import Loop
 from tracefuse.schedule.product_facts import ProductFacts, multiplications
@@ -133,24 +143,11 @@ class _ProductKernel:
             by_terms = self._copy_left(block, count)
             with body.loop(panel, self.columns, step=self.lanes):
                 self._copy_right(block, count, panel)
-                group = symbol("group", extent=ROWS)
-                with body.loop(group, self.rows, step=group_rows):
-                    self._add_group(group, panel, count, by_terms=by_terms)
-
-    def _add_group(self, group: Extent, panel: Extent, count: Extent, *, by_terms: bool) -> None:
-        """Adds the products of a block to the sums of a few rows and a panel of columns."""
-        steps = (1, ROWS) if by_terms else (TERMS, 1)
-        tile = SumTile.zero(self.body, sum_rows(), self.dtype)
-        tile.add(
-            count,
-            lambda row, term: self._load(self.left, (group + row) * steps[0] + term * steps[1]),
-            lambda term, column: self._load(self.right, term * self.lanes + column),
-        )
-
-        def place(row: int, column: Extent) -> tuple[Buffer, Extent]:
-            return self.sums, (group + row) * COLUMNS + panel + column
-
-        tile.store(place, lambda row, column, total: call("add", self._load(*place(row, column)), total))
+                code, start = body.index.code, Constant(0, int64)
+                left = Matrix(self.left, start, *(1, ROWS) if by_terms else (TERMS, 1))
+                matrices = Matrix(self.sums, code(panel), COLUMNS), left, Matrix(self.right, start, self.lanes)
+                tile = group_rows, VECTORS, self.lanes // VECTORS
+                body.append(AddProducts(*matrices, code(self.rows), code(count), *tile))
 
     # --- operands -----------------------------------------------------------------------------------------------------
 
