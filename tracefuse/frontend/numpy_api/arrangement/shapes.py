@@ -62,16 +62,17 @@ def _is_list(a: Any) -> bool:
     return isinstance(a, (list, tuple)) or (isinstance(a, Traced) and a.is_list)
 
 
-def _refuse_list(a: Any, name: str) -> None:
-    """Raises NoAttributeError for a list given to a function that NumPy wrote for arrays alone."""
-    if _is_list(a):
-        message = f"'list' object has no attribute {name!r}"
+def require_array(a: Any, name: str) -> None:
+    """Raises NoAttributeError for a list or a number of Python: NumPy reads an attribute that arrays alone have."""
+    weak = a.weak if isinstance(a, Traced) else None
+    if weak is not None or _is_list(a):
+        message = f"{weak or 'list'!r} object has no attribute {name!r}"
         raise NoAttributeError(message, hint="give an array: np.array(a)", where=source.user_line())
 
 
 @implements(np.rollaxis)
 def rollaxis(a: Any, axis: int, start: int = 0) -> Any:
-    _refuse_list(a, "ndim")
+    require_array(a, "ndim")
     rank = len(as_traced(a).extents)
     axis, place = normalize_axis(axis, rank), operator.index(start)
     # NumPy counts a negative start from the last axis, not from the end.
@@ -234,7 +235,7 @@ def _split_along(ary: Any, indices_or_sections: Any, axis: Any, *, equal: bool) 
         if count < 1:
             raise ShapeError("number sections must be larger than 0.")
         if equal:
-            _refuse_list(ary, "shape")
+            require_array(ary, "shape")
             message = f"split: axis {dim} does not divide into {count} equal parts: {{left}} elements are left over"
             over = traced.extents[dim] % count
             recorder.builder.require(over, "==", 0, message, "use np.array_split", source.user_line())
@@ -257,7 +258,7 @@ def array_split(ary: Any, indices_or_sections: Any, axis: Any = 0) -> Any:
 @implements(np.hsplit)
 def hsplit(ary: Any, indices_or_sections: Any) -> Any:
     _check_rank("hsplit", ary, 1)
-    _refuse_list(ary, "ndim")
+    require_array(ary, "ndim")
     return split(ary, indices_or_sections, 0 if len(as_traced(ary).extents) == 1 else 1)
 
 
