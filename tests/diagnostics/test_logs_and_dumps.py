@@ -63,8 +63,8 @@ def test_level_1_says_segments_times_and_why_a_plan_was_made(caplog: pytest.LogC
         f"model: compiled 2 segments (0 {first}, 1 library) in T: "
         f"the layout of input T0 was {before}, now it is {after}"
         for first, before, after in (
-            ("column", "contiguous", "strided '1s'"),
-            ("row", "strided '1s'", "contiguous"),
+            ("column", "contiguous", "strided '1A'"),
+            ("row", "strided '1A'", "contiguous"),
         )
     ]
 

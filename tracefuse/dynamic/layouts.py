@@ -1,8 +1,9 @@
 """Memory layouts of arguments, as symbolic strides that kernels are specialized for.
 
 A C-contiguous, aligned array, by far the most common, is `None` in a layout key and costs two attribute reads. Any
-other array has one entry per axis: broadcast (stride 0), contiguous with the inner axes, or a free stride, which
-becomes a kernel argument.
+other array has one entry per axis: broadcast (stride 0), contiguous with another axis, or a free stride, which becomes
+a kernel argument. A transposed array has contiguous axes in another order; kernels join loops over them as they do
+over those of an array in C order.
 
 Must not know: kernels.
 """
@@ -10,6 +11,7 @@ Must not know: kernels.
 from __future__ import annotations
 
 import re
+import string
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
@@ -20,14 +22,17 @@ from tracefuse.ir.extents import Extent, symbol, symbols
 from tracefuse.ir.fusion import Shape
 
 CONTIGUOUS, BROADCAST, UNIT, FREE = "c", "0", "1", "s"
+AFTER = string.ascii_uppercase
+"""The letters of axes that are contiguous with one of the first 26 axes that is not the next inner one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Strided:
     """The layout of an array that is not C-contiguous and aligned.
 
-    axes: a letter per axis: "c": contiguous with the next inner axis; "0": broadcast or of extent 1; "1": unit stride;
-    "s": any stride. aligned: the elements are aligned to their size.
+    axes: a letter per axis: "c": contiguous with the next inner axis; "A" to "Z": contiguous with axis 0 to 25, so that
+    an array in Fortran order has "1AB"; "0": broadcast or of extent 1; "1": unit stride; "s": any stride.
+    aligned: the elements are aligned to their size.
     """
 
     axes: str
@@ -42,25 +47,41 @@ def strided(shape: Sequence[int], strides: Sequence[int], itemsize: int, aligned
 
     Raises UnsupportedError if a stride is not a multiple of the element size (a field of a structured array).
     """
+    broken = [s for n, s in zip(shape, strides, strict=True) if n > 1 and s % itemsize]
+    if broken:
+        raise UnsupportedError(
+            f"a stride of {broken[-1]} bytes is no multiple of the {itemsize} bytes of an element",
+            hint="pass np.ascontiguousarray(x)",
+        )
+    # The bytes that an axis spans, innermost axes first. Strides of axes of one element say nothing.
+    spans = {a: strides[a] * shape[a] for a in reversed(range(len(shape))) if shape[a] != 1 and strides[a] != 0}
     letters: list[str] = []
-    inner: int | None = None  # bytes that the inner axes span, if they are contiguous
-    for extent, stride in zip(reversed(shape), reversed(strides), strict=True):
-        if stride % itemsize and extent > 1:
-            raise UnsupportedError(
-                f"a stride of {stride} bytes is no multiple of the {itemsize} bytes of an element",
-                hint="pass np.ascontiguousarray(x)",
-            )
-        if extent == 1 or stride == 0:
+    inner: int | None = None
+    for axis in reversed(range(len(shape))):
+        stride = strides[axis]
+        if axis not in spans:
             letters.append(BROADCAST)
             continue
-        if inner is not None and stride == inner:
+        others = (AFTER[a] for a, span in spans.items() if a < len(AFTER) and span == stride)
+        if inner is not None and stride == spans[inner]:
             letters.append(CONTIGUOUS)
         elif stride == itemsize:
             letters.append(UNIT)
         else:
-            letters.append(FREE)
-        inner = stride * extent
+            letters.append(next(others, FREE))
+        inner = axis
     return Strided("".join(reversed(letters)), aligned)
+
+
+def axis_within(axes: str, axis: int) -> int | None:
+    """Returns the axis that `axis` is contiguous with: its stride is the stride of that axis times its extent.
+
+    axes: the letters of a layout. None if `axis` has another stride. A chain of such axes ends, since strides decrease.
+    """
+    letter = axes[axis]
+    if letter == CONTIGUOUS:
+        return next((inner for inner in range(axis + 1, len(axes)) if axes[inner] != BROADCAST), None)
+    return AFTER.index(letter) if letter in AFTER else None
 
 
 def is_nested(shape: Sequence[int], strides: Sequence[int], itemsize: int) -> bool:
@@ -137,19 +158,17 @@ def numbers_of_stride(name: str) -> tuple[int, int]:
 
 def symbolic_strides(layout: Strided, shape: Shape, number: int) -> Shape:
     """Returns the strides in elements, with a symbol for each free stride."""
-    result: list[Extent] = []
-    inner: Extent = 0
-    for axis in range(len(shape) - 1, -1, -1):
-        letter = layout.axes[axis]
-        if letter == BROADCAST:
-            result.append(0)
-            continue
-        if letter == CONTIGUOUS:
-            stride = inner
-        elif letter == UNIT:
-            stride = 1
-        else:
-            stride = symbol(stride_name(number, axis), minimum=-(2**62))
-        result.append(stride)
-        inner = stride * shape[axis]
-    return tuple(reversed(result))
+    strides: dict[int, Extent] = {}
+
+    def resolve(axis: int) -> Extent:
+        if axis not in strides:
+            letter, within = layout.axes[axis], axis_within(layout.axes, axis)
+            if within is not None:
+                strides[axis] = resolve(within) * shape[within]
+            elif letter in (BROADCAST, UNIT):
+                strides[axis] = int(letter == UNIT)
+            else:
+                strides[axis] = symbol(stride_name(number, axis), minimum=-(2**62))
+        return strides[axis]
+
+    return tuple(map(resolve, range(len(shape))))

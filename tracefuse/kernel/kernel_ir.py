@@ -16,7 +16,6 @@ from typing import TypeAlias
 
 from segments.lazy_dataclasses import dataclass, replace
 from tracefuse import dtypes
-from tracefuse.dtypes import DType
 from tracefuse.kernel.kernel_expressions import (
     COMPARISONS as COMPARISONS,
 )
@@ -51,6 +50,21 @@ from tracefuse.kernel.kernel_expressions import (
 )
 from tracefuse.kernel.kernel_expressions import (
     call as call,
+)
+from tracefuse.kernel.matrix_statements import (
+    AddProducts as AddProducts,
+)
+from tracefuse.kernel.matrix_statements import (
+    LoadMatrices as LoadMatrices,
+)
+from tracefuse.kernel.matrix_statements import (
+    Matrix as Matrix,
+)
+from tracefuse.kernel.matrix_statements import (
+    MultiplyMatrices as MultiplyMatrices,
+)
+from tracefuse.kernel.matrix_statements import (
+    StorePair as StorePair,
 )
 
 CACHE_LINE = 64
@@ -183,53 +197,6 @@ class Transpose:
 
 
 @dataclass(frozen=True, slots=True)
-class LoadMatrices:
-    """Loads four matrices of 8 x 8 halves from shared memory into the registers of a warp.
-
-    Thread t of a warp gives in source_index the first element of row t % 8 of matrix t // 8, aligned to 16 bytes.
-    destination[destination_index + k], of a local buffer of uint32, receives two adjacent elements of matrix k: of row
-    t // 4, columns t % 4 * 2 and the next; transposed: of column t // 4, rows t % 4 * 2 and the next. Every thread of a
-    warp reaches the statement.
-    """
-
-    destination: Buffer
-    destination_index: Expression
-    source: Buffer
-    source_index: Expression
-    transposed: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class MultiplyMatrices:
-    """sums += left @ right in a warp: 16 x 16 by 16 x 8 elements of dtype; products of halves are exact, others nearly.
-
-    The matrices are in local buffers, from the given indices on. With g = t // 4 and p = t % 4 * 2, thread t holds of
-    left columns p, p + 1 of rows g and g + 8, then p + 8, p + 9 of both (4 pairs); of right rows p, p + 1, then p + 8,
-    p + 9, of column g (2 pairs); and of sums columns p, p + 1 of rows g and g + 8 (4 float32). A pair is a uint32, or
-    two float32. Every thread of a warp reaches the statement.
-    """
-
-    sums: Buffer
-    sums_index: Expression
-    left: Buffer
-    left_index: Expression
-    right: Buffer
-    right_index: Expression
-    dtype: DType
-
-
-@dataclass(frozen=True, slots=True)
-class StorePair:
-    """buffer[index] = the bits of two float32 rounded to a half type, `low` in the low half of a uint32."""
-
-    buffer: Buffer
-    index: Expression
-    low: Expression
-    high: Expression
-    dtype: DType
-
-
-@dataclass(frozen=True, slots=True)
 class For:
     """for variable in range(start, stop, step): body.
 
@@ -310,6 +277,7 @@ Statement: TypeAlias = (
     | EndBatch
     | AwaitCopies
     | Transpose
+    | AddProducts
     | LoadMatrices
     | MultiplyMatrices
     | StorePair

@@ -120,8 +120,18 @@ def _copy(statement: ir.Copy | ir.StartCopy | ir.EndBatch | ir.AwaitCopies | ir.
             return f"{to.name}[:{to_pitch}] = transposed {source.name}[{place}] of {sides}"
 
 
-def _matrices(statement: ir.LoadMatrices | ir.MultiplyMatrices | ir.StorePair) -> str:
+def _matrix(matrix: ir.Matrix) -> str:
+    columns = f", ::{matrix.column_pitch}" if matrix.column_pitch != 1 else ""
+    return f"{matrix.buffer.name}[{expression(matrix.start)} :: {matrix.row_pitch}{columns}]"
+
+
+def _matrices(statement: ir.AddProducts | ir.LoadMatrices | ir.MultiplyMatrices | ir.StorePair) -> str:
     match statement:
+        case ir.AddProducts(_, _, _, rows, terms, _, vectors, lanes, scales, replaces):
+            sums, left, right = map(_matrix, statement.matrices)
+            before = "" if replaces else f"{'' if scales is None else f'{scales.name} * '}{sums} + "
+            sizes = f"{expression(rows)} rows, {expression(terms)} terms, {vectors * lanes} columns"
+            return f"{sums} = {before}{left} @ {right} of {sizes}"
         case ir.LoadMatrices(to, to_index, source, source_index, transposed):
             matrices = f"{'transposed ' if transposed else ''}matrices at {source.name}[{expression(source_index)}]"
             return f"{to.name}[{expression(to_index)} : +4] = {matrices}"
@@ -153,7 +163,7 @@ def _lines(body: Sequence[ir.Statement], indent: str) -> Iterator[str]:
                 yield f"{indent}{buffer.name}{where}[{expression(index)}{_cache(cache)}] = {expression(value)}"
             case ir.Copy() | ir.StartCopy() | ir.EndBatch() | ir.AwaitCopies() | ir.Transpose():
                 yield indent + _copy(statement)
-            case ir.LoadMatrices() | ir.MultiplyMatrices() | ir.StorePair():
+            case ir.AddProducts() | ir.LoadMatrices() | ir.MultiplyMatrices() | ir.StorePair():
                 yield indent + _matrices(statement)
             case ir.For():
                 kind = "" if statement.kind == "serial" else f" {statement.kind}"

@@ -31,6 +31,10 @@ def names_read(body: tuple[ir.Statement, ...]) -> Iterator[str]:
                 yield statement.source.name
             case ir.MultiplyMatrices():
                 yield from (statement.left.name, statement.right.name)
+            case ir.AddProducts(sums, left, right, scales=scales, replaces=replaces):
+                yield from (left.buffer.name, right.buffer.name)
+                yield from [] if scales is None else [scales.name]
+                yield from [] if replaces else [sums.buffer.name]
             case ir.GroupReduce(variables, _, _, before):
                 yield from (variable.name for variable in (*variables, *before))
         for expression in expressions_of(statement):
@@ -52,6 +56,8 @@ def expressions_of(statement: ir.Statement) -> Iterator[ir.Expression]:
             yield from (index, source_index)
         case ir.MultiplyMatrices(_, index, _, left_index, _, right_index):
             yield from (index, left_index, right_index)
+        case ir.AddProducts(_, _, _, rows, terms):
+            yield from (*(matrix.start for matrix in statement.matrices), rows, terms)
         case ir.StorePair(_, index, low, high):
             yield from (index, low, high)
         case ir.Transpose(_, _, _, pitch, rows, columns, _, start):

@@ -129,6 +129,9 @@ class _Renaming:
     def element(self, buffer: ir.Buffer, index: ir.Expression) -> tuple[ir.Buffer, ir.Expression]:
         return self.buffer(buffer), self.code(index)
 
+    def matrix(self, matrix: ir.Matrix) -> ir.Matrix:
+        return replace(matrix, buffer=self.buffer(matrix.buffer), start=self.code(matrix.start))
+
     def code(self, expression: ir.Expression) -> ir.Expression:
         match expression:
             case ir.Variable():
@@ -166,6 +169,12 @@ class _Renaming:
             case ir.MultiplyMatrices(sums, at, left, left_at, right, right_at, dtype):
                 factors = (*self.element(left, left_at), *self.element(right, right_at))
                 return ir.MultiplyMatrices(*self.element(sums, at), *factors, dtype)
+            case ir.AddProducts(sums, left, right, rows, terms, _, _, _, scales):
+                renamed_sums, renamed_left, renamed_right = map(self.matrix, (sums, left, right))
+                return replace(
+                    statement, sums=renamed_sums, left=renamed_left, right=renamed_right, rows=self.code(rows),
+                    terms=self.code(terms), scales=None if scales is None else self.buffer(scales),
+                )  # fmt: skip
             case ir.StorePair(buffer, index, low, high, dtype):
                 return ir.StorePair(*self.element(buffer, index), self.code(low), self.code(high), dtype)
             case ir.For(variable, start, stop, step, kind, inside):

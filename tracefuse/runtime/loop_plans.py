@@ -11,7 +11,7 @@ from typing import Any
 
 from segments import AllocateBuffer, HostLoop
 from segments.lazy_dataclasses import dataclass
-from tracefuse.dynamic.layouts import BROADCAST, CONTIGUOUS, UNIT, Strided
+from tracefuse.dynamic.layouts import BROADCAST, CONTIGUOUS, UNIT, Strided, axis_within
 from tracefuse.ir.extents import evaluate
 from tracefuse.runtime.plan import Plan
 from tracefuse.runtime.streams.slices import StreamWorker
@@ -86,11 +86,22 @@ def _placeholder(plan: Plan, number: int, sizes: Mapping[Any, int]) -> Any:
 
 def _strides(shape: Sequence[int], layout: Strided | None) -> tuple[int, ...]:
     """Returns strides, in elements, that give an array of `shape` the layout."""
-    result: list[int] = []
-    inner = 1
-    for axis in range(len(shape) - 1, -1, -1):
-        letter = CONTIGUOUS if layout is None else layout.axes[axis]
-        apart = letter not in (BROADCAST, CONTIGUOUS, UNIT)
-        result.append(0 if letter == BROADCAST else 1 if letter == UNIT else inner * (2 if apart else 1))
-        inner = max(inner, result[-1] * max(shape[axis], 1))
-    return tuple(reversed(result))
+    axes = CONTIGUOUS * len(shape) if layout is None else layout.axes
+    within = [axis_within(axes, axis) for axis in range(len(shape))]
+    free = [inner is None and axes[axis] not in (BROADCAST, CONTIGUOUS, UNIT) for axis, inner in enumerate(within)]
+    strides: dict[int, int] = {}
+    reach = 1  # in elements, of the axes that have a stride
+    while len(strides) < len(shape):
+        ready = [
+            a for a in reversed(range(len(shape))) if a not in strides and (within[a] is None or within[a] in strides)
+        ]
+        axis = min(ready, key=free.__getitem__)
+        inner = within[axis]
+        if inner is not None:
+            strides[axis] = strides[inner] * max(shape[inner], 1)
+        elif free[axis]:
+            strides[axis] = 2 * reach  # so no axis is contiguous with another
+        else:
+            strides[axis] = int(axes[axis] != BROADCAST)
+        reach = max(reach, strides[axis] * max(shape[axis], 1))
+    return tuple(strides[axis] for axis in range(len(shape)))

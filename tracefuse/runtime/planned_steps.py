@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from segments import Alias, AllocateBuffer, CopyBuffer, Instruction, Launch, Release
 from segments.lazy_dataclasses import replace
 from tracefuse.dtypes import int64
-from tracefuse.dynamic.layouts import BROADCAST, CONTIGUOUS
+from tracefuse.dynamic.layouts import BROADCAST, axis_within
 from tracefuse.errors import TracefuseError
 from tracefuse.ir.control_flow import ControlFlow
 from tracefuse.ir.extents import Extent, input_extent, product
@@ -172,18 +172,19 @@ class _PlannedStep:
     def _layout(self, buffer: OutputBuffer) -> Iterator[tuple[Extent, str, Extent]]:
         """Yields what the layout of a slice of an argument depends on."""
         array, shape = self.slice_arrays[buffer.memory], self.fusion.shape_of(buffer.value)
-        letters = buffer.layout.axes if buffer.layout is not None else None
-        inner: Extent = array.itemsize
+        if buffer.layout is None:
+            inner: Extent = array.itemsize
+            for extent, stride in zip(reversed(shape), reversed(array.strides), strict=True):
+                if extent != 1:
+                    yield inner, "==", stride
+                inner = stride * extent
+            return
+        letters = buffer.layout.axes
         for axis in reversed(range(len(shape))):
-            stride, extent = array.strides[axis], shape[axis]
-            letter = CONTIGUOUS if letters is None else letters[axis]
-            if letter == BROADCAST:
-                yield extent, "==", 1
-            elif letters is not None:
-                yield extent, "!=", 1
-            if letter == CONTIGUOUS and not (letters is None and extent == 1):
-                yield inner, "==", stride
-            inner = stride * extent if letter != BROADCAST else inner
+            yield shape[axis], "==" if letters[axis] == BROADCAST else "!=", 1
+            within = axis_within(letters, axis)
+            if within is not None:
+                yield array.strides[within] * shape[within], "==", array.strides[axis]
 
     # -- statements ---------------------------------------------------------------------------------------------------
 

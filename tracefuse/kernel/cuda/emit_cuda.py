@@ -206,10 +206,9 @@ class CudaEmitter(Writer):
             case ir.AwaitCopies(later):
                 name = self.printer.use("await_batches" if later else "await_copies")
                 self.line(f"{name}<{later}>();" if later else f"{name}();")
-            case ir.Transpose():
-                raise InternalError(
-                    f"kernel IR: {self.kernel.name} contains a Transpose, which CUDA kernels do not support"
-                )
+            case ir.Transpose() | ir.AddProducts():
+                contains = f"{self.kernel.name} contains {type(statement).__name__}"
+                raise InternalError(f"kernel IR: {contains}, which CUDA kernels do not support")
             case ir.LoadMatrices() | ir.MultiplyMatrices() | ir.StorePair():
                 self.matrices(statement)
             case ir.For():

@@ -21,7 +21,7 @@ from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.interpreter.buffers import WIDEST_ACCESS, InterpreterError, bind, unspecified
 from tracefuse.kernel.interpreter.group_order import WARP, combine_group, scan_group
 from tracefuse.kernel.interpreter.lanes import Lanes
-from tracefuse.kernel.interpreter.matrices import load_matrices, multiply_matrices, pair_bits
+from tracefuse.kernel.interpreter.matrices import add_products, load_matrices, multiply_matrices, pair_bits
 from tracefuse.kernel.primitives import convert
 
 __all__ = ["InterpreterError", "interpret"]
@@ -75,6 +75,8 @@ class _Machine(Lanes):
                 self.await_copies(later)
             case ir.Transpose():
                 self.transpose(statement)
+            case ir.AddProducts():
+                add_products(self, statement)
             case ir.LoadMatrices():
                 load_matrices(self, statement)
             case ir.MultiplyMatrices():

@@ -1,4 +1,4 @@
-"""Matrices in the registers of a warp: the interpreter's loads and products of them, and pairs of halves in a word."""
+"""Matrices in the interpreter: products of tiles, matrices in the registers of a warp, pairs of halves in a word."""
 
 from __future__ import annotations
 
@@ -34,6 +34,37 @@ def _warps(lanes: Lanes, statement: str) -> Any:
     if (mask.any(axis=1) & ~mask.all(axis=1)).any():
         raise lanes.fail(f"{statement} is not reached by all threads of a warp")
     return everyone[mask.any(axis=1)]
+
+
+def add_products(lanes: Lanes, statement: ir.AddProducts) -> None:
+    scales, columns = statement.scales, statement.vectors * statement.lanes
+    buffers = [matrix.buffer for matrix in statement.matrices] + ([] if scales is None else [scales])
+    if len({b.dtype for b in buffers}) > 1 or any(b.space != "local" for b in buffers):
+        raise lanes.fail(f"a product of tiles: {', '.join(b.name for b in buffers)} must be local, of one dtype")
+    counts = [lanes.broadcast(lanes.evaluate(e)) for e in (statement.rows, statement.terms)]
+    starts = [lanes.broadcast(lanes.evaluate(matrix.start)) for matrix in statement.matrices]
+    active = lanes.every_lane if lanes.mask is None else np.flatnonzero(lanes.mask)
+    for lane in active.tolist():
+        rows, terms = (int(count[lane]) for count in counts)
+        rows = -(-rows // statement.group) * statement.group
+        sides = (rows, columns), (rows, terms), (terms, columns)
+        places = []
+        for matrix, start, (height, width) in zip(statement.matrices, starts, sides, strict=True):
+            lines = np.arange(height)[:, None] * matrix.row_pitch
+            place = int(start[lane]) + lines + np.arange(width) * matrix.column_pitch
+            if place.size and not 0 <= place.min() <= place.max() < lanes.memory(matrix.buffer).length:
+                raise lanes.fail(f"a product of tiles reaches outside {matrix.buffer.name}, by {lanes.lane_text(lane)}")
+            places.append(place)
+        data = [lanes.memory(matrix.buffer).data[:, lane] for matrix in statement.matrices]
+        factors = data[1][places[1]], data[2][places[2]]
+        total = np.zeros(sides[0], statement.sums.buffer.dtype.numpy)
+        with np.errstate(all="ignore"):
+            for term in range(terms):
+                total = total + factors[0][:, term, None] * factors[1][term]
+            if not statement.replaces:
+                before = data[0][places[0]]
+                total += before if scales is None else before * lanes.memory(scales).data[:rows, lane, None]
+        data[0][places[0]] = total
 
 
 def load_matrices(lanes: Lanes, statement: ir.LoadMatrices) -> None:

@@ -21,7 +21,6 @@ from tracefuse.kernel.llvm.loop_metadata import Metadata
 from tracefuse.kernel.llvm.scalar_ops import register_type
 from tracefuse.kernel.llvm.statements import Emitter, is_scratch
 from tracefuse.kernel.llvm.text_builder import LlvmValue, Processor, host_processor
-from tracefuse.kernel.llvm.tile_transpose import transpose_declaration
 
 
 def _parameter(parameter: ir.Buffer | ir.Variable) -> str:
@@ -119,7 +118,7 @@ def emit_kernel(
 def module_text(texts: Sequence[str], emitters: Sequence[Emitter], processor: Processor, metadata: Metadata) -> str:
     """Return the module of functions and of what they use. emitters: wrote the functions."""
     declarations = {symbol: text for emitter in emitters for symbol, text in emitter.builder.declarations.items()}
-    declarations.update((s, transpose_declaration(s)) for emitter in emitters for s in emitter.transposes)
+    declarations.update(declaration for emitter in emitters for declaration in emitter.linked.items())
     narrows = any("fptrunc float" in line and line.endswith("to half") for text in texts for line in text.splitlines())
     used = [symbol for emitter in emitters for symbol in emitter.builder.functions]
     support = float32_math.functions([*used, *([TRUNCATE] if narrows else [])], declarations, processor)

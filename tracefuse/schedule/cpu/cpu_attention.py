@@ -20,6 +20,7 @@ from tracefuse.ir.extents import Extent, Symbol, as_symbol, ceildiv, maximum, mi
 from tracefuse.ir.fusion import Shape
 from tracefuse.kernel.kernel_ir import (
     Accumulate,
+    AddProducts,
     Allocate,
     Assign,
     Buffer,
@@ -27,6 +28,7 @@ from tracefuse.kernel.kernel_ir import (
     Declare,
     Expression,
     Load,
+    Matrix,
     Store,
     Transpose,
     Variable,
@@ -37,7 +39,7 @@ from tracefuse.passes.attention_match import Attention, Factor
 from tracefuse.schedule.attention_facts import AttentionFacts
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.cpu.cpu_frame import CpuProblem, open_grid, store_at
-from tracefuse.schedule.cpu.cpu_product_tiles import ROWS, VECTORS, SumTile, vector_lanes
+from tracefuse.schedule.cpu.cpu_product_tiles import ROWS, VECTORS, vector_lanes
 from tracefuse.schedule.launch_spec import Lowered, make_launch
 from tracefuse.schedule.nest import Loop
 from tracefuse.schedule.refusal_codes import RegionRefusal
@@ -241,17 +243,12 @@ class _ForwardKernel:
 
         counted: so many keys counted in the tile before. A count is a multiple of the lanes, and may be 0.
         """
-        body, lanes, features = self.body, self.lanes, self.features[self.match.query]
+        body, code, lanes, features = self.body, self.body.index.code, self.lanes, self.features[self.match.query]
         first = symbol("first_key", extent=KEYS)
         with body.loop(first, count, step=lanes):
-            tile = SumTile.zero(body, self.group_rows, float32)
-            tile.add(
-                features,
-                lambda row, term: self._load(self.query, (group + row) * features + term),
-                lambda term, column: self._load(self.key, term * KEYS + first + column),
-            )
-            tile.store(
-                lambda row, column: (self.scores, row * KEYS + first + column), lambda row, column, score: score
+            self._multiply(
+                Matrix(self.scores, code(first), KEYS), Matrix(self.query, code(group * features), features),
+                Matrix(self.key, code(first), KEYS), features, replaces=True,
             )  # fmt: skip
         row = symbol("row_of_group", extent=self.group_rows)
         with body.loop(row, self.group_rows):
@@ -262,22 +259,20 @@ class _ForwardKernel:
 
     def _add_values(self, group: Extent, count: Extent, column: Extent) -> None:
         """Adds the weighted values of a tile, from one column on, to the scaled sums of a group."""
-        body = self.body
-        tile = SumTile.zero(body, self.group_rows, float32)
-        tile.add(
-            count,
-            lambda row, term: self._load(self.scores, row * KEYS + term),
-            lambda term, lane: self._load(self.value, term * self.wide + column + lane),
-        )
-        scales = [body.name("scale", (self._load(self.scale, row),))[0] for row in range(self.group_rows)]
+        code = self.body.index.code
+        self._multiply(
+            Matrix(self.sums, code(group * self.wide + column), self.wide), Matrix(self.scores, code(0), KEYS),
+            Matrix(self.value, code(column), self.wide), count, scales=self.scale,
+        )  # fmt: skip
 
-        def place(row: int, lane: Extent) -> tuple[Buffer, Extent]:
-            return self.sums, (group + row) * self.wide + column + lane
-
-        def total(row: int, lane: Extent, of_tile: Expression) -> Expression:
-            return call("add", call("mul", self._load(*place(row, lane)), scales[row]), of_tile)
-
-        tile.store(place, total)
+    def _multiply(
+        self, sums: Matrix, left: Matrix, right: Matrix, terms: Extent, *, scales: Buffer | None = None,
+        replaces: bool = False,
+    ) -> None:  # fmt: skip
+        """Computes the sums of a group of rows and one row of vectors."""
+        code, tile = self.body.index.code, (self.group_rows, VECTORS, self.lanes // VECTORS)
+        counts = code(self.group_rows), code(terms)
+        self.body.append(AddProducts(sums, left, right, *counts, *tile, scales, replaces))
 
     def _load(self, buffer: Buffer, place: Extent) -> Expression:
         return Load(buffer, self.body.index.code(place))

@@ -19,12 +19,22 @@ from tracefuse.dtypes import DType, int64
 from tracefuse.ir.extents import Extent, ceildiv, floordiv, maximum, minimum, product, symbol
 from tracefuse.ir.fusion import Shape
 from tracefuse.ir.row_major import delinearize
-from tracefuse.kernel.kernel_ir import Allocate, Buffer, Constant, Expression, Load, Store, Transpose, call
+from tracefuse.kernel.kernel_ir import (
+    AddProducts,
+    Allocate,
+    Buffer,
+    Constant,
+    Expression,
+    Load,
+    Matrix,
+    Store,
+    Transpose,
+)
 from tracefuse.kernel.scalar_code import convert
-from tracefuse.schedule.adjacent_elements import are_adjacent
+from tracefuse.schedule.adjacent_elements import are_adjacent, array_read
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.cpu.cpu_frame import CpuProblem, open_grid, store_at
-from tracefuse.schedule.cpu.cpu_product_tiles import SumTile, sum_rows, vector_lanes
+from tracefuse.schedule.cpu.cpu_product_tiles import VECTORS, sum_rows, vector_lanes
 from tracefuse.schedule.launch_spec import Lowered, make_launch
 from tracefuse.schedule.nest import Loop
 from tracefuse.schedule.product_facts import ProductFacts, multiplications
@@ -93,6 +103,7 @@ class _ProductKernel:
         shared = ceildiv(product(stack) * rows * panels, TASKS * LEAST_ROWS) * LEAST_ROWS
         height = minimum(maximum(shared, LEAST_ROWS), ROWS)
         grid, tile = open_grid(body, [loop for loop in loops if loop.extent != 1], ceildiv(rows, height) * panels)
+        panels, height = self._bound("panels", panels, None), self._bound("height", height, ROWS + 1)
         self.first_row = self._bound("first_row", tile // panels * height, rows)
         self.first_column = self._bound("first_column", tile % panels * COLUMNS, columns)
         self.rows = self._bound("rows", minimum(rows - self.first_row, height), ROWS + 1)
@@ -133,24 +144,11 @@ class _ProductKernel:
             by_terms = self._copy_left(block, count)
             with body.loop(panel, self.columns, step=self.lanes):
                 self._copy_right(block, count, panel)
-                group = symbol("group", extent=ROWS)
-                with body.loop(group, self.rows, step=group_rows):
-                    self._add_group(group, panel, count, by_terms=by_terms)
-
-    def _add_group(self, group: Extent, panel: Extent, count: Extent, *, by_terms: bool) -> None:
-        """Adds the products of a block to the sums of a few rows and a panel of columns."""
-        steps = (1, ROWS) if by_terms else (TERMS, 1)
-        tile = SumTile.zero(self.body, sum_rows(), self.dtype)
-        tile.add(
-            count,
-            lambda row, term: self._load(self.left, (group + row) * steps[0] + term * steps[1]),
-            lambda term, column: self._load(self.right, term * self.lanes + column),
-        )
-
-        def place(row: int, column: Extent) -> tuple[Buffer, Extent]:
-            return self.sums, (group + row) * COLUMNS + panel + column
-
-        tile.store(place, lambda row, column, total: call("add", self._load(*place(row, column)), total))
+                code, start = body.index.code, Constant(0, int64)
+                left = Matrix(self.left, start, *(1, ROWS) if by_terms else (TERMS, 1))
+                matrices = Matrix(self.sums, code(panel), COLUMNS), left, Matrix(self.right, start, self.lanes)
+                tile = group_rows, VECTORS, self.lanes // VECTORS
+                body.append(AddProducts(*matrices, code(self.rows), code(count), *tile))
 
     # --- operands -----------------------------------------------------------------------------------------------------
 
@@ -202,10 +200,19 @@ class _ProductKernel:
             sides = body.index.code(here), body.index.code(count)
             body.append(Transpose(self.right, self.lanes, lines, TERMS, *sides))
             return
+        if self._is_copied(facts.right, facts.right_at(self.problem.fusion, self.stack, probe, column), column):
+            self._copy_lines(count, here, element)
+            return
         with body.condition(body.index.compare("eq", here, self.lanes)):
             self._copy_lines(count, self.lanes, element)
         with body.otherwise():
             self._copy_lines(count, here, element)
+
+    def _is_copied(self, number: int, at: Shape, index: Extent) -> bool:
+        """Whether an operand is an array as it is, at elements that are adjacent as an index counts."""
+        read = array_read(self.body, number, at)
+        is_plain = read is not None and self.problem.fusion.values[read[0]].dtype is self.dtype
+        return is_plain and are_adjacent(self.body, number, at, index)
 
     def _copy_lines(self, count: Extent, columns: Extent, element: Callable[[Extent, Extent], Expression]) -> None:
         body, column, term = self.body, symbol("column", extent=self.lanes), symbol("term", extent=TERMS)
