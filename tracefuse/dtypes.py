@@ -202,6 +202,14 @@ NUMPY_TYPES: dict[str | None, DType] = {"bool": bool_, "int": int64, "float": fl
 """The types that hold truth values, integers of 64 bits, floats and complex numbers of Python exactly, by kind."""
 
 
+def is_weak(value: object) -> bool:
+    """Whether a value is a number of Python that takes the type of the arrays beside it.
+
+    NumPy takes instances of subclasses, such as members of an IntEnum, as arrays of int64, float64 or complex128.
+    """
+    return type(value) in (bool, int, float, complex)
+
+
 def python_kind(value: object) -> str:
     """The kind of a weak Python scalar. Raises DtypeError for any other value."""
     if isinstance(value, bool):

@@ -13,13 +13,17 @@ CALLS = ((0, "C"), (1, "strided"), (0, "Fortran"), (1, "C"))
 SAMPLE = {
     "agent_programs": ("Flock.tick", "make_decayed"),
     "buffer_programs": ("Editor.apply", "evaluate_rpn"),
+    "course_programs": ("described_network", "Tally.merge"),
     "estimation_programs": ("resample_particles",),
+    "exercise_programs": ("horner", "run_codes"),
     "filter_programs": ("unsharp", "guided"),
     "finance_programs": ("brownian_paths", "max_drawdown"),
     "geometry_programs": ("circumcircles", "crossing_number"),
+    "handbook_programs": ("boundary_flux", "Document.edit", "travel"),
     "idiom_programs": ("occupied_voxels", "permutation_p_value", "valid_mean"),
     "image_programs": ("convolve2d", "downsample"),
     "matrix_programs": ("kabsch", "ridge"),
+    "network_programs": ("AnyOptimizer.update", "boosted", "differentiate"),
     "programs_of_assignment": ("relu_in_place", "life", "fill_missing", "sobel_x"),
     "programs_of_creation": ("causal_attention", "positional_encoding", "checkerboard"),
     "programs_of_scalars": ("normal_pdf", "morton"),
@@ -62,5 +66,5 @@ def test_errors_are_judged_by_their_kind() -> None:
 
 def test_every_field_has_programs_and_no_name_twice() -> None:
     names = [case.name for field in FIELDS for case in load(field, "listed").CASES]
-    assert len(names) == len(set(names)) >= 190
+    assert len(names) == len(set(names)) >= 420
     assert Outcome("running").call == 0

@@ -256,6 +256,8 @@ def _regrouped(source: Shape, result: Shape, groups: Groups, read: AxisMap) -> A
             [k for k in source_axes if source[k] != 1],
             [k for k in result_axes if result[k] != 1],
         )
+        if 0 in (source[k] for k in source_axes):
+            continue  # no element is read: `delinearize` names no loops either
         if len(source_axes) == 1 and len(result_axes) > 1:
             extents_of_group = tuple(result[k] for k in result_axes)
             entries[source_axes[0]] = Joined(tuple(wide.index(k) for k in result_axes), extents_of_group)

@@ -80,7 +80,11 @@ def evaluate(
                 environment[number] = _result(result, fusion.values[number].dtype, wide, round_it)
                 if on_value is not None:
                     on_value(number, environment[number])
-    return [environment[o] if wide else environment[o].astype(fusion.values[o].dtype.numpy) for o in fusion.outputs]
+    # Comparisons of arrays without axes are NumPy scalars.
+    results = [np.asarray(environment[number]) for number in fusion.outputs]
+    return results if wide else [
+        result.astype(fusion.values[o].dtype.numpy) for o, result in zip(fusion.outputs, results, strict=True)
+    ]  # fmt: skip
 
 
 def widest(dtype: DType) -> DType:

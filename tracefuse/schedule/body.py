@@ -131,6 +131,9 @@ class Body(Accesses):
         cached = key if key in self.cached else self._known_reduction(key, self.cached)
         if cached is not None:
             return self.name(f"v{number}", self.recall(*self.cached[cached]))
+        if 0 in self.fusion.shape_of(number):
+            # The loops around it never run. Read at a coordinate of no loop, it would be read before them.
+            return (constant(0, self._arithmetic(number)),)
         node = self.producers.get(number)
         if node is None:
             is_tensor = self.fusion.values[number].is_tensor

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
+import enum
 import operator
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +14,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from tests.programs.comparison import difference
 from tracefuse import fuse
 
 COPIES: list[Callable[[Any], Any]] = [
@@ -112,3 +117,67 @@ def test_weighted_averages_of_large_integers() -> None:
     x = np.array([2**62, 2**62, 5])
     average = fuse(lambda x: np.average(x, weights=x), target="reference")(x)
     np.testing.assert_allclose(average, np.average(x, weights=x), rtol=1e-15)
+
+
+class Metres(float):
+    pass
+
+
+class Count(int):
+    pass
+
+
+class Turn(complex):
+    pass
+
+
+class Axis(enum.IntEnum):
+    X = 0
+    Y = 1
+
+
+class Face(enum.IntFlag):
+    LEFT = 1
+    RIGHT = 2
+
+
+LENGTH, COUNT, TURN = Metres(2.5), Count(3), Turn(1j)
+
+OF_SUBCLASSES: list[Callable[[Any, Any], Any]] = [
+    lambda x, k: (x * LENGTH, LENGTH - x, x + Axis.Y, x / COUNT, x * TURN),
+    lambda x, k: (np.maximum(x, Axis.Y), np.where(x > 1, x, Axis.Y), np.full(2, COUNT), x[Axis.Y], x > COUNT),
+    lambda x, k: (x**Axis.Y, x**COUNT, x.sum(axis=Axis.X), x[: Axis.Y], np.minimum(Axis.Y, x), x[0] * LENGTH),
+    lambda x, k: (k & Face.RIGHT, Face(k), Face(k).name, k * COUNT, k + Axis.Y, k == Axis.Y, Axis(k % 2)),
+]
+
+
+@pytest.mark.parametrize("function", OF_SUBCLASSES)
+@pytest.mark.parametrize("dtype", [np.float32, np.int8])
+def test_subclasses_of_numbers_keep_their_type_beside_arrays(function: Callable[..., Any], dtype: Any) -> None:
+    fused = fuse(function, target="reference")
+    for k in (1, 3, 2):
+        x = np.arange(k, k + 4).astype(dtype)
+        assert difference(fused(x, k), function(x, k), "result") is None
+
+
+@dataclasses.dataclass
+class Record:
+    values: Any
+    length: Any = 0
+    parts: Any = ()
+
+
+COPIES_OF_OBJECTS: list[Callable[[Any, Any], Any]] = [
+    lambda x, k: copy.deepcopy({"x": x, "k": [k], "n": len(x), "shape": x.shape}),
+    lambda x, k: dataclasses.asdict(Record(x, x.size, [k, x.sum()])),
+    lambda x, k: (copy.copy(len(x)), copy.deepcopy([x, x])[0] is x, copy.deepcopy(k), copy.copy(float(x.sum()))),
+    lambda x, k: pickle.loads(pickle.dumps([k, len(x), float(x.sum())])),
+]
+
+
+@pytest.mark.parametrize("function", COPIES_OF_OBJECTS)
+def test_copies_of_numbers_and_sizes_are_the_numbers(function: Callable[..., Any]) -> None:
+    fused = fuse(function, target="reference")
+    for k in (2, 5):
+        x = np.arange(k + 1.0)
+        assert difference(fused(x, k), function(x, k), "result") is None

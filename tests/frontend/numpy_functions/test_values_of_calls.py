@@ -132,6 +132,22 @@ CALLS: dict[str, tuple[list[Any], tuple[str, ...]]] = {
         "x.view(np.uint16)", "x.view('u1')", "x.view(np.int64 if x.size % 4 == 0 else np.int32)", "x.byteswap()",
         "(x * 1).view(np.uint16).view(np.float16)", "x.byteswap(inplace=True)",
     )),
+    "medians into outputs": ([np.array([[1.65, 4.05, 0.1], [-2.2, 8.35, 3]], t) for t in ("f2", "f4", "c8")], (
+        "np.median(x, axis=0, out=np.zeros(3, 'f2'))", "np.median(x, axis=0, out=np.zeros(3))",
+        "np.median(x, out=np.zeros((), 'c16'))", "np.nanmedian(x, axis=0, out=np.zeros(3))",
+        "np.nanmedian(x[:0], out=np.zeros(2))", "np.nanmedian(x[:0], axis=0, out=np.zeros(3))",
+    )),
+    "arrays without elements": ([np.zeros((0, 1, 1)), np.zeros((2, 0, 2))], (
+        "x.compress([True, False, True], -2)", "x.compress([False, True], 0)",
+        "np.nanmax(x.astype('c8'), axis=1, initial=np.nan)", "np.nanmin(x * 1j, initial=complex(1, np.nan))",
+    )),
+    "updates at one truth value": ([np.arange(3.0), np.array(2.0)], tuple(
+        f"(np.{call}, x)" for call in ("add.at(x, True, 1)", "negative.at(x, np.array(False))",
+                                       "maximum.at(x, x.any(), 1)", "divide.at(x, np.array(True), [2.0])")
+    )),
+    "the order of a reduction": ([np.array([[2, 9, 0], [-9, 0, -4], [8, 0, -9]], order="F")], (
+        "np.arctan2.reduce(np.maximum.accumulate(x, axis=-1, out=np.zeros(x.shape, int)))", "np.arctan2.reduce(x)",
+    )),
     "updates without elements": (READ_ONLY, (
         "x.__setattr__('flat', [])", "np.put(x, [], 1)", "x.flat.__setitem__([], [])", "np.putmask(x, x > 1, [])",
         "x.flat.__setitem__(x > 1, [])", "np.place(x, x > 9, [])", "np.place(x, x > 1, [])", "x.__setitem__([], 1)",
@@ -165,6 +181,34 @@ def test_numbers_and_empty_axes_are_taken_as_by_numpy(s: Any) -> None:
             is_number = isinstance(expected, int | float | complex) and isinstance(result, np.ndarray)
             mine = result.item() if is_number and not isinstance(expected, np.generic) else result
             assert difference(mine, expected, "result") is None, (text, x.shape, mine, expected)
+
+
+@pytest.mark.parametrize("s", [np.int16(3), np.array(3, np.int16), 3, np.float32(0.5), np.array(True)], ids=repr)
+def test_numbers_of_a_call_keep_their_types_beside_captured_arrays(s: Any) -> None:
+    captured, mask = np.array([1, 6, 7], np.int8), np.array(True)
+    for function in (lambda s: np.fmin(captured, s, where=mask), lambda s: np.append(np.unique(captured), s)):
+        (expected, _), (result, error) = outcome(function, s), outcome(fuse(function, **OPTIONS), s)
+        assert error is None
+        assert difference(result, expected, "result") is None
+
+
+def test_results_without_elements_are_read_at_no_coordinate_of_a_kernel() -> None:
+    def reduced(x: Any, _: Any) -> Any:
+        largest = np.maximum.reduce(x, initial=-0.0)
+        return largest, largest.ravel(), np.fmax.reduce(largest.flatten()[::2], initial=-1.5)
+
+    def scanned(x: Any, _: Any) -> Any:
+        both = np.logical_and.accumulate(x[:0, 0, :])
+        return both, np.outer(both, [False, True])
+
+    def taken(_: Any, x: Any) -> Any:
+        none = x[[]]
+        return np.interp(none.repeat(2).sum(-1), [0, 1], [1, 2]), none[::2]
+
+    arguments = np.zeros((4, 4, 0)), np.ones((1, 1))
+    for function in (reduced, scanned, taken):
+        result = fuse(function, target="cpu")(*arguments)
+        assert difference(result, function(*arguments), "result") is None
 
 
 def test_one_truth_value_is_that_of_an_assigned_list() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import operator
 import sys
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.programs.comparison import difference
 from tracefuse import fuse
 
 Function = Callable[..., Any]
@@ -120,3 +122,68 @@ def test_a_loop_that_asks_is_traced_once_beside_calls_of_variables() -> None:
     for x in (np.arange(20.0) - 7, 7 - np.arange(20.0)):
         assert fused(x, np.float64) == function(x, np.float64)
     assert fused.cache_info().traces == 1
+
+
+class Measured:
+    """Methods that Python calls and of which it takes numbers of its own alone."""
+
+    def __init__(self, values: Any) -> None:
+        self.values = values
+
+    def __bool__(self) -> bool:
+        return bool((self.values > 1).any())
+
+    def __float__(self) -> float:
+        return float(self.values.sum())
+
+    def __int__(self) -> int:
+        return int(self.values.max())
+
+    def __index__(self) -> int:
+        return int(self.values.argmax())
+
+    def __complex__(self) -> complex:
+        return complex(self.values.sum(), 1.0)
+
+    def __len__(self) -> int:
+        return int((self.values > 0).sum())
+
+    def __hash__(self) -> int:
+        return hash(float(self.values[0]))
+
+    def __contains__(self, value: Any) -> bool:
+        return bool((self.values == value).any())
+
+
+OF_MEASURED: list[Callable[[Any], Any]] = [
+    lambda x: (bool(Measured(x)), not Measured(x), 1 if Measured(x) else 2, Measured(x) and 3, all([Measured(x)])),
+    lambda x: (float(Measured(x)) * 2, math.sqrt(Measured(x)), np.full(2, float(Measured(x)))),
+    lambda x: (int(Measured(x)) + 1, complex(Measured(x)), x[Measured(x)], [5, 6, 7][Measured(x)]),
+    lambda x: (len(Measured(x)), {Measured(x): 1} == {}, hash(Measured(x)), 2.0 in Measured(x), 9.0 not in Measured(x)),
+]
+
+
+@pytest.mark.parametrize("function", OF_MEASURED)
+def test_methods_for_numbers_of_objects(function: Callable[[Any], Any]) -> None:
+    fused = fuse(function, target="reference")
+    for x in (np.array([0.0, 2.0, 1.0]), np.array([1.0, 0.5, 0.5]), np.array([0.5, 0.25, 3.0])):
+        assert difference(fused(x), function(x), "result") is None
+
+
+def test_a_number_by_a_method_needs_no_trace_for_each_value() -> None:
+    fused = fuse(lambda x: x * float(Measured(x)), target="reference")
+    for k in range(8):
+        np.testing.assert_array_equal(fused(np.full(3, k + 1.0)), np.full(3, 3 * (k + 1.0) ** 2))
+    assert fused.cache_info().traces == 1
+
+
+def test_a_method_of_the_wrong_type_raises_as_in_python() -> None:
+    class Wrong:
+        def __init__(self, value: Any) -> None:
+            self.value = value
+
+        def __float__(self) -> Any:
+            return int(self.value.sum())
+
+    with pytest.raises(TypeError, match="__float__ returned non-float"):
+        fuse(lambda x: float(Wrong(x)), target="reference")(np.ones(3))

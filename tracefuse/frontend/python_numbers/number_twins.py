@@ -11,7 +11,7 @@ import decimal
 import functools
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from types import FunctionType
+from types import FunctionType, MappingProxyType
 from typing import Any, cast
 
 import numpy as np
@@ -27,6 +27,7 @@ from tracefuse.frontend.tracer.effects.printed_values import print_call
 from tracefuse.frontend.tracer.libraries.number_calls import call_with_numbers, is_computed
 from tracefuse.frontend.tracer.record.recorder import current
 from tracefuse.frontend.tracer.state.container_records import RECORDS
+from tracefuse.frontend.tracer.state.settled_methods import recorded_method
 from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize, extent_of, wrap
 from tracefuse.frontend.tracer.values.traced import Traced
 from tracefuse.ir.extents import maximum, minimum
@@ -39,15 +40,22 @@ CALLED: dict[int, Twin] = {}
 FUNCTIONS: dict[int, Twin] = {}
 """Twins of functions, by the id of the function."""
 
+_METHODS = MappingProxyType({bool: "__bool__", int: "__int__", float: "__float__", complex: "__complex__"})
+"""The methods that make numbers of objects, by the type that is called."""
+
 _ABSENT = object()
 
 
 def replaces(original: Any, table: dict[int, Twin]) -> Callable[[Twin], Twin]:
     """Registers a twin: a function that returns NotImplemented where the original has to run."""
 
+    has_method = original in _METHODS
+
     def register(record: Twin) -> Twin:
         @source.forwards
         def call(*arguments: Any, **keywords: Any) -> Any:
+            if has_method and len(arguments) == 1 and not keywords:
+                arguments = (_by_method(original, *arguments),)
             result = record(*arguments, **keywords)
             return original(*arguments, **keywords) if result is NotImplemented else result
 
@@ -56,6 +64,17 @@ def replaces(original: Any, table: dict[int, Twin]) -> Callable[[Twin], Twin]:
         return record
 
     return register
+
+
+def _by_method(kind: type, value: Any) -> Any:
+    """Returns the traced number that an object's method for a type of numbers gives; any other value as it is."""
+    method = recorded_method(value, _METHODS[kind])
+    if method is None:
+        return value
+    number = method(value)
+    if isinstance(number, (Traced, SymbolicSize)) and type_in_numpy(number) is kind:
+        return number
+    return type(type(value).__name__, (), {_METHODS[kind]: lambda self: number})()  # Python judges what it returned
 
 
 def _is_real(value: Any) -> bool:

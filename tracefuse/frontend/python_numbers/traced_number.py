@@ -22,6 +22,7 @@ from tracefuse.frontend.python_numbers.number_questions import CHOOSE, assume, n
 from tracefuse.frontend.tracer.array_ops.traced_ops import apply
 from tracefuse.frontend.tracer.libraries.number_calls import call_with_numbers
 from tracefuse.frontend.tracer.values import later_texts
+from tracefuse.frontend.tracer.values.immutable_numbers import ImmutableNumber
 from tracefuse.frontend.tracer.values.traced import Traced
 
 _KEEP = "keep it an array; np.where chooses elements"
@@ -49,7 +50,7 @@ def as_array(value: Any) -> Any:
 
 
 @source.methods_hide_own_frames
-class TracedNumber(Traced):
+class TracedNumber(ImmutableNumber, Traced):
     """A bool, an int, a float or a complex number that the call computes; `weak` is its kind."""
 
     __slots__ = ()
@@ -143,12 +144,6 @@ class TracedNumber(Traced):
             raise AttributeError(f"{self.weak!r} object has no attribute {name!r}")
         return getattr(real(self), name)
 
-    def __copy__(self) -> Any:
-        return self
-
-    def __deepcopy__(self, memo: Any) -> Any:
-        return self
-
     # -- questions ----------------------------------------------------------------------------------------------------
 
     def __bool__(self) -> bool:
@@ -177,6 +172,8 @@ class TracedNumber(Traced):
         """Returns the number of the current call, for keys of dicts."""
         return real(self)
 
+    _number_of_call = number_now
+
     def __hash__(self) -> int:
         return hash(real(self))
 
@@ -189,9 +186,6 @@ class TracedNumber(Traced):
     def __format__(self, specification: str) -> str:
         later = later_texts.mark(self, specification) if source.is_called_by_user() else None
         return format(real(self), specification) if later is None else later
-
-    def __reduce__(self) -> Any:
-        return real(self).__reduce__()
 
     def __repr__(self) -> str:
         """The number in code of the user, as Python prints it; in messages its description."""

@@ -173,19 +173,27 @@ def divide_integers(
         return _divide_by_invariant(name, a, b, signed)
     # Vector instructions convert between 64-bit integers and doubles where they scale by powers of two. Indices use
     # "truncdiv" and "truncmod", mostly outside of vector loops.
-    divide = _divide_wide if floors and a.type == "i64" and processor.scales and not constant_divisor else _divide
+    divide = _divide_wide if floors and a.type == "i64" and processor.scales else _divide
+    if constant_divisor:
+        quotient, remainder = _rounded(floors and signed, *_divide(a, b, signed), b)
+        return quotient if name.endswith("div") else remainder
     zero = b.compare("eq", 0)
     if not signed:
-        safe = b if constant_divisor else zero.select(1, b)
-        quotient, remainder = divide(a, safe, signed)
+        quotient, remainder = divide(a, zero.select(1, b), signed)
         return zero.select(0, quotient if name.endswith("div") else remainder)
     negates = b.compare("eq", -1)
-    safe = b if constant_divisor else (zero | negates).select(1, b)
-    quotient, remainder = divide(a, safe, signed)
-    if name in ("floordiv", "mod"):
-        adjusts = remainder.compare("ne", 0) & (remainder ^ safe).compare("slt", 0)
-        quotient = quotient + adjusts.convert("sext", a.type)
-        remainder = remainder + adjusts.select(safe, 0)
+    safe = (zero | negates).select(1, b)
+    quotient, remainder = _rounded(floors, *divide(a, safe, signed), safe)
     if name.endswith("div"):
         return zero.select(0, negates.select(-a, quotient))
     return (zero | negates).select(0, remainder)
+
+
+def _rounded(
+    floors: bool, quotient: LlvmValue, remainder: LlvmValue, divisor: LlvmValue
+) -> tuple[LlvmValue, LlvmValue]:
+    """Return a quotient rounded toward zero and its remainder; floors: rounded down."""
+    if not floors:
+        return quotient, remainder
+    adjusts = remainder.compare("ne", 0) & (remainder ^ divisor).compare("slt", 0)
+    return quotient + adjusts.convert("sext", quotient.type), remainder + adjusts.select(divisor, 0)

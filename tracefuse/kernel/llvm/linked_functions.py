@@ -1,8 +1,9 @@
 """Functions that many kernels call and none inlines: each is compiled once, as a module that kernels are linked with.
 
-They are the loops of rare paths (`kernel/llvm/rare_paths.py`), and transposes and products of tiles. In the module of
-each kernel they would take up to half of its compile time. A kernel declares them; their symbols begin with `PREFIX`,
-as no other declared function's do, so that the text of a kernel tells which ones to link.
+They are the loops of rare paths (`kernel/llvm/rare_paths.py`), transposes and products of tiles, and plain loops
+(`kernel/llvm/plain_loops.py`). In the module of each kernel they would take up to half of its compile time. A kernel
+declares them; their symbols begin with `PREFIX`, as no other declared function's do, so that the text of a kernel tells
+which ones to link.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from tracefuse.caches import Cache, register
 from tracefuse.errors import InternalError
 from tracefuse.kernel.cache.disk_cache import DiskCache, hashed, load_or_make
 from tracefuse.kernel.interrupt_shield import shielded
-from tracefuse.kernel.llvm import float32_math, rare_paths, tile_product, tile_transpose
+from tracefuse.kernel.llvm import float32_math, plain_loops, rare_paths, tile_product, tile_transpose
 from tracefuse.kernel.llvm.machine_code import get_machine
 from tracefuse.kernel.llvm.text_builder import Processor, host_processor
 
@@ -25,10 +26,14 @@ _DECLARED = re.compile(rf"^declare \w+ @({re.escape(PREFIX)}[\w.]+)\(", re.MULTI
 def module_text(symbol: str, processor: Processor) -> str:
     """Return the LLVM module of a linked function."""
     declarations: dict[str, str] = {}
-    tile = tile_transpose.transpose_function(symbol, processor.vector_bits) or tile_product.product_function(symbol)
+    whole = (
+        tile_transpose.transpose_function(symbol, processor.vector_bits)
+        or tile_product.product_function(symbol)
+        or plain_loops.plain_function(symbol, processor.vector_bits)
+    )
     rare = rare_paths.function_of(symbol)
-    if tile is not None:
-        texts = [tile]
+    if whole is not None:
+        texts = [whole]
     elif rare is not None:
         texts = float32_math.lanes_functions(rare, declarations, processor)
     else:
@@ -42,7 +47,7 @@ _addresses: dict[str, int] = {}
 
 register(Cache(
     "kernel.llvm.linked_functions._addresses", "machine code of functions that kernels are linked with", "symbol",
-    "rare paths, transposes and products",
+    "rare paths, transposes, products and plain loops",
 ))  # fmt: skip
 
 

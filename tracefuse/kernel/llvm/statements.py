@@ -14,15 +14,13 @@ from tracefuse import dtypes
 from tracefuse.dtypes import DType
 from tracefuse.errors import InternalError
 from tracefuse.kernel import kernel_ir as ir
-from tracefuse.kernel.llvm import scalar_ops
+from tracefuse.kernel.llvm import linked_calls, scalar_ops
 from tracefuse.kernel.llvm.hidden_infinities import HiddenInfinities
 from tracefuse.kernel.llvm.hidden_invariants import HiddenInvariants, hide, is_invariant
 from tracefuse.kernel.llvm.interleaving import interleave_count, split_short
 from tracefuse.kernel.llvm.loop_metadata import Metadata
 from tracefuse.kernel.llvm.scalar_ops import memory_type, register_type
 from tracefuse.kernel.llvm.text_builder import Builder, LlvmValue, Processor
-from tracefuse.kernel.llvm.tile_product import product_declaration, product_symbol
-from tracefuse.kernel.llvm.tile_transpose import transpose_declaration, transpose_symbol
 from tracefuse.kernel.llvm.whole_vectors import WholeVectors, trips_from_zero
 
 _ACCUMULATE = {"add": "fadd", "mul": "fmul"}
@@ -151,7 +149,7 @@ class Emitter:
             return self.builder.emit(f"load {type_}, ptr {value.pointer}", type_, variable.name)
         return value
 
-    def _address(self, buffer: ir.Buffer, index: ir.Expression) -> LlvmValue:
+    def address(self, buffer: ir.Buffer, index: ir.Expression) -> LlvmValue:
         position = self.index(index) if self.invariants is None else self.invariants.position(index)
         pointer = self.pointers.get(buffer.name)
         if pointer is None:
@@ -164,7 +162,7 @@ class Emitter:
         return f", !llvm.access.group {self.access_group}" if self.access_group else ""
 
     def _load(self, e: ir.Load) -> LlvmValue:
-        address, type_ = self._address(e.buffer, e.index), memory_type(e.dtype)
+        address, type_ = self.address(e.buffer, e.index), memory_type(e.dtype)
         text = f"load {type_}, {address}, align {alignment(e.buffer)}{self._group()}"
         value = self.hidden(self.builder.emit(text, type_, e.buffer.name))
         return value.compare("ne", 0) if e.dtype.kind == "bool" else value
@@ -202,9 +200,9 @@ class Emitter:
             case ir.Copy():
                 self._copy(s)
             case ir.Transpose():
-                self._transpose(s)
+                linked_calls.call_transpose(self, s)
             case ir.AddProducts():
-                self._add_products(s)
+                linked_calls.call_products(self, s)
             case ir.For():
                 self._for(s)
             case ir.If():
@@ -242,7 +240,7 @@ class Emitter:
         value = self.expression(s.value)
         if value.type == "i1":
             value = value.convert("zext", "i8")
-        address = self._address(s.buffer, s.index)
+        address = self.address(s.buffer, s.index)
         group = self._streaming_group(s.buffer) if s.cache == "streaming" else self._group()
         self.builder.line(f"store {value}, {address}, align {alignment(s.buffer)}{group}")
 
@@ -257,31 +255,10 @@ class Emitter:
     def _copy(self, s: ir.Copy) -> None:
         dtype = s.source.dtype
         type_, group = f"<{s.width} x {memory_type(dtype)}>", self._group()
-        source = self._address(s.source, s.source_index)
+        source = self.address(s.source, s.source_index)
         value = self.builder.emit(f"load {type_}, {source}, align {alignment(s.source)}{group}", type_)
-        destination = self._address(s.destination, s.destination_index)
+        destination = self.address(s.destination, s.destination_index)
         self.builder.line(f"store {value}, {destination}, align {alignment(s.destination)}{group}")
-
-    def _transpose(self, s: ir.Transpose) -> None:
-        symbol = transpose_symbol(8 * s.source.dtype.itemsize * s.width, within=s.start is not None)
-        self.linked[symbol] = transpose_declaration(symbol)
-        source = f"ptr {self.pointers[s.source.name]}"
-        if s.start is not None:
-            source = f"{self._address(s.source, ir.call('mul', s.start, ir.Constant(s.width, s.start.dtype)))}"
-        pitch = f"i64 {s.from_pitch}" if isinstance(s.from_pitch, int) else self.index(s.from_pitch)
-        sides = f"{self.index(s.rows)}, {self.index(s.columns)}, i64 {s.to_pitch}, {pitch}"
-        self.builder.line(f"call void @{symbol}(ptr {self.pointers[s.destination.name]}, {source}, {sides})")
-
-    def _add_products(self, s: ir.AddProducts) -> None:
-        symbol = product_symbol(s, self.flags)
-        self.linked[symbol] = product_declaration(symbol)
-        sums, left, right = (self._address(o.buffer, o.start) for o in s.matrices)
-        arguments = [
-            f"{sums}, i64 {s.sums.row_pitch}, {left}, i64 {s.left.row_pitch}, i64 {s.left.column_pitch}",
-            f"{right}, i64 {s.right.row_pitch}, {self.index(s.rows)}, {self.index(s.terms)}",
-            *([] if s.scales is None else [f"ptr {self.pointers[s.scales.name]}"]),
-        ]
-        self.builder.line(f"call void @{symbol}({', '.join(arguments)})")
 
     def _allocate(self, buffer: ir.Buffer) -> None:
         if is_scratch(buffer):
@@ -305,13 +282,13 @@ class Emitter:
         self.builder.label(end)
 
     def _for(self, s: ir.For) -> None:
-        start, stop, step = (self.expression(e, index=True) for e in (s.start, s.stop, s.step))
         parts = split_short(s) if s.kind == "vector" else (s,)
         if len(parts) > 1:
             self.statements(parts)
             return
-        if s.kind == "vector" and self._emit_vectors(s):
+        if (s.kind == "vector" and self._emit_vectors(s)) or linked_calls.call_plain(self, s):
             return
+        start, stop, step = (self.expression(e, index=True) for e in (s.start, s.stop, s.step))
         if s.kind == "vector":
             group = self.metadata.access_group()
             metadata = self.metadata.vector_loop(group, interleave_count(s, self.processor.vector_bits // 8))
@@ -330,7 +307,7 @@ class Emitter:
         self.plain.add(s.variable.name)
         invariants = HiddenInvariants(s, self.builder, self._is_plain_index, self.index)
         invariants.counter = self.builder.literal(0, "i64")
-        vectors = WholeVectors(s, invariants, self.builder, self.flags, self._address, self.expression, alignment)
+        vectors = WholeVectors(s, invariants, self.builder, self.flags, self.address, self.expression, alignment)
         if not vectors.fill_registers(self.processor.vector_bits):
             return False
         outer, place, self.invariants = self.invariants, len(self.builder.lines), invariants

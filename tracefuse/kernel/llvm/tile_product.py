@@ -88,11 +88,11 @@ class _Function:
             "  br label %group",
             "group:",
             "  %g = phi i64 [ 0, %start ], [ %g.next, %group.end ]",
+            "  %left.0.first = phi ptr [ %left, %start ], [ %left.next, %group.end ]",
+            "  %to.0 = phi ptr [ %to, %start ], [ %to.next, %group.end ]",
             "  %more.rows = icmp slt i64 %g, %rows",
             "  br i1 %more.rows, label %group.body, label %end",
             "group.body:",
-            "  %g.left = mul nsw i64 %g, %row_pitch.bytes",
-            "  %left.0.first = getelementptr inbounds i8, ptr %left, i64 %g.left",
             "  %pointer.step = add nsw i64 %row_pitch.twice, %row_pitch.bytes",
         ]
         for row in range(_POINTERS, self.group, _POINTERS):
@@ -159,11 +159,7 @@ class _Function:
     def _results(self) -> list[str]:
         """Stores the sums of a group."""
         size = {"float": 4, "double": 8}[self.element]
-        lines = [
-            "group.sums:",
-            "  %g.to = mul nsw i64 %g, %to_pitch.bytes",
-            "  %to.0 = getelementptr inbounds i8, ptr %to, i64 %g.to",
-        ]
+        lines = ["group.sums:"]
         for row in range(self.group):
             if row:
                 lines.append(f"  %to.{row} = getelementptr inbounds i8, ptr %to.{row - 1}, i64 %to_pitch.bytes")
@@ -181,6 +177,9 @@ class _Function:
             "  br label %group.end",
             "group.end:",
             f"  %g.next = add nsw i64 %g, {self.group}",
+            f"  %left.step = mul nsw i64 %row_pitch.bytes, {self.group}",
+            "  %left.next = getelementptr inbounds i8, ptr %left.0.first, i64 %left.step",
+            f"  %to.next = getelementptr inbounds i8, ptr %to.{self.group - 1}, i64 %to_pitch.bytes",
             "  br label %group",
             "end:",
             "  ret void",

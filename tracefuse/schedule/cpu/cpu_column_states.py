@@ -29,7 +29,15 @@ from tracefuse.ir.op_kinds import Movement, Pointwise, Reduction
 from tracefuse.kernel.kernel_ir import Allocate, Buffer, Expression, Load, Store
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.nest import Loop
-from tracefuse.schedule.reduction_states import Accumulator, State, declare, lifted, new_accumulator, store_output
+from tracefuse.schedule.reduction_states import (
+    Accumulator,
+    State,
+    declare,
+    lifted,
+    new_accumulator,
+    state_types,
+    store_output,
+)
 from tracefuse.schedule.region_phases import Region
 
 COLUMNS = 1024
@@ -138,7 +146,7 @@ def accumulate_rows(
     fill_states(body, totals, columns)
     loops = region.nest.reduced
     bounds = [(start if k == 0 else 0, loop.extent if k or stop is None else stop) for k, loop in enumerate(loops)]
-    sums = [(a, b) for a, b in totals if a.adds_floats]
+    sums = [] if _fit_one_block(body, loops, totals) else [(a, b) for a, b in totals if a.adds_floats]
     if not sums:
         _rows(body, region, phase, totals, columns, bounds)
         return
@@ -156,6 +164,13 @@ def accumulate_rows(
         fill_states(body, parts, columns)
         _rows(body, region, phase, [*parts, *sequential], columns, within)
         columns.each(body, join)
+
+
+def _fit_one_block(body: Body, loops: Sequence[Loop], totals: Totals) -> bool:
+    """Returns whether so few rows are summed that the sum of their one block is the total, bit for bit."""
+    rows = substitute(product(loop.extent for loop in loops), body.index.known)
+    are_exact = all(tuple(v.dtype for v in a.variables) == tuple(state_types(a.node, body)) for a, _ in totals)
+    return isinstance(rows, int) and rows <= ROWS_IN_BLOCK and are_exact
 
 
 def accumulate_few_rows(body: Body, region: Region, phase: int, totals: Totals, columns: TileColumns) -> None:
@@ -217,6 +232,8 @@ def _bands(
         with body.loop(group, stop - (count - 1), start=start, step=count):
             columns.each(body, lambda: _elements(body, rows, phase, targets, columns))
         start = start + floordiv(stop - start, count) * count
+    if substitute(stop - start, body.index.known) == 0:
+        return
     with body.loop(loop.index, stop, start=start):
         columns.each(body, lambda: _elements(body, [region], phase, targets, columns))
 

@@ -31,7 +31,7 @@ from tracefuse.kernel.kernel_ir import (
     Transpose,
 )
 from tracefuse.kernel.scalar_code import convert
-from tracefuse.schedule.adjacent_elements import are_adjacent
+from tracefuse.schedule.adjacent_elements import are_adjacent, array_read
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.cpu.cpu_frame import CpuProblem, open_grid, store_at
 from tracefuse.schedule.cpu.cpu_product_tiles import VECTORS, sum_rows, vector_lanes
@@ -103,6 +103,7 @@ class _ProductKernel:
         shared = ceildiv(product(stack) * rows * panels, TASKS * LEAST_ROWS) * LEAST_ROWS
         height = minimum(maximum(shared, LEAST_ROWS), ROWS)
         grid, tile = open_grid(body, [loop for loop in loops if loop.extent != 1], ceildiv(rows, height) * panels)
+        panels, height = self._bound("panels", panels, None), self._bound("height", height, ROWS + 1)
         self.first_row = self._bound("first_row", tile // panels * height, rows)
         self.first_column = self._bound("first_column", tile % panels * COLUMNS, columns)
         self.rows = self._bound("rows", minimum(rows - self.first_row, height), ROWS + 1)
@@ -199,10 +200,19 @@ class _ProductKernel:
             sides = body.index.code(here), body.index.code(count)
             body.append(Transpose(self.right, self.lanes, lines, TERMS, *sides))
             return
+        if self._is_copied(facts.right, facts.right_at(self.problem.fusion, self.stack, probe, column), column):
+            self._copy_lines(count, here, element)
+            return
         with body.condition(body.index.compare("eq", here, self.lanes)):
             self._copy_lines(count, self.lanes, element)
         with body.otherwise():
             self._copy_lines(count, here, element)
+
+    def _is_copied(self, number: int, at: Shape, index: Extent) -> bool:
+        """Whether an operand is an array as it is, at elements that are adjacent as an index counts."""
+        read = array_read(self.body, number, at)
+        is_plain = read is not None and self.problem.fusion.values[read[0]].dtype is self.dtype
+        return is_plain and are_adjacent(self.body, number, at, index)
 
     def _copy_lines(self, count: Extent, columns: Extent, element: Callable[[Extent, Extent], Expression]) -> None:
         body, column, term = self.body, symbol("column", extent=self.lanes), symbol("term", extent=TERMS)

@@ -10,7 +10,7 @@ import numpy as np
 
 from tracefuse import source
 from tracefuse.dtypes import dtype_of
-from tracefuse.errors import DtypeError, ShapeError
+from tracefuse.errors import DtypeError, NoAttributeError, ShapeError
 from tracefuse.frontend.numpy_api.library_calls.whole_array_calls import as_strong
 from tracefuse.frontend.numpy_api.registration import array_memory
 from tracefuse.frontend.numpy_api.registration.registry import Functions, functions
@@ -60,7 +60,12 @@ def moveaxis(a: Any, source: Any, destination: Any) -> Any:
 
 @implements(np.rollaxis)
 def rollaxis(a: Any, axis: int, start: int = 0) -> Any:
-    rank = len(as_traced(a).extents)
+    traced = as_traced(a)
+    if isinstance(a, (list, tuple)) or traced.is_list:
+        raise NoAttributeError(
+            "'list' object has no attribute 'ndim'", hint="give an array: np.array(a)", where=source.user_line()
+        )
+    rank = len(traced.extents)
     axis, place = normalize_axis(axis, rank), operator.index(start)
     # NumPy counts a negative start from the last axis, not from the end.
     start = normalize_axis(place + rank if -rank <= place < 0 else place, rank + 1)

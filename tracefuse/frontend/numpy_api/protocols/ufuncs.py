@@ -82,9 +82,9 @@ def call_ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], keywords: di
     except UnsupportedError as refusal:
         (out,) = _targets(keywords.pop("out", None), 1)
         all_keywords = keywords if out is None else {**keywords, "target": as_traced(out).value.dtype.numpy}
-        repeats = _repeats(inputs[0])
-        is_plain = out is None and not repeats
-        all_keywords = all_keywords if out is None else {**all_keywords, "of_rows": repeats}
+        of_rows = _is_in_rows(inputs[0])
+        is_plain = out is None and not of_rows
+        all_keywords = all_keywords if out is None else {**all_keywords, "of_rows": of_rows}
         computed = function if is_plain else _in_order_of_rows if out is None else _into_new_array
         operands = inputs if is_plain else (ufunc, method, *inputs)
         result = call_or_refuse(computed, f"np.{ufunc.__name__}.{method}", operands, all_keywords, refusal)
@@ -92,9 +92,14 @@ def call_ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], keywords: di
     return result if keywords.get("out") is not None else result_order.in_order_of(function, result, inputs, keywords)
 
 
-def _repeats(array: Any) -> bool:
-    """Whether an array is a broadcast one: a stage gives its elements in another order of memory than NumPy's view."""
-    return isinstance(array, Traced) and array.parent is not None and 0 in views.strides_of(array)
+def _is_in_rows(array: Any) -> bool:
+    """Whether NumPy reduces in row-major order an array that a stage may give in another order of memory.
+
+    So it does with broadcast arrays, and with those that are contiguous in this order.
+    """
+    if not isinstance(array, Traced):
+        return False
+    return (array.parent is not None and 0 in views.strides_of(array)) or array_memory.ArrayFlags(array).c_contiguous
 
 
 def _in_order_of_rows(ufunc: np.ufunc, method: str, array: Any, *inputs: Any, **keywords: Any) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tracefuse.errors import ScalarError, ShapeError
-from tracefuse.frontend.numpy_api.arrangement.moving_elements import into_selected
+from tracefuse.frontend.numpy_api.arrangement.moving_elements import take
 from tracefuse.frontend.numpy_api.arrangement.shapes import without_python_numbers
 from tracefuse.frontend.numpy_api.registration.registry import Functions
 from tracefuse.frontend.tracer.array_ops import shaping
@@ -28,7 +28,6 @@ from tracefuse.frontend.tracer.array_ops.traced_ops import as_array, as_number, 
 from tracefuse.frontend.tracer.libraries.stage_calls import call_between_stages
 from tracefuse.frontend.tracer.values.traced import ViewStep
 from tracefuse.ir.axes import normalize_axis
-from tracefuse.ir.extents import product
 from tracefuse.ops import REGISTRY
 
 FUNCTIONS = Functions()
@@ -64,9 +63,7 @@ def compress(condition: Any, a: Any, axis: Any = None, out: Any = None) -> Any:
         x, axis = shaping.reshape(x, -1), 0
     x = shaping.with_axis(x, axis)
     places, dim = flat_positions(flags, "np.compress"), normalize_axis(as_number(axis), len(x.extents))
-    shaping.require_positions(x, dim, [places], product(x.extents[:dim]))
-    result = shaping.take(x, places, dim)
-    return result if out is None else into_selected(out, result)
+    return take(x, places, dim, out)
 
 
 @implements(np.extract)

@@ -30,12 +30,16 @@ def update_at(ufunc: np.ufunc, target: Any, key: Any, *values: Any) -> None:
     check_writable(x)
     key = key_parts(key)
     if not values:
-        _update_in_turns(ufunc, x, key)
+        update = _update_between_stages if any(map(_is_truth, key)) else _update_in_turns
+        update(ufunc, x, key)
         return
     value = assignment.array_of(values[0]) if isinstance(values[0], (list, tuple)) else values[0]
     operand = as_array(_in_the_type_of(x.value.dtype, value))
     if operand.memory is x.memory:  # the updates do not change it, as NumPy copies it then
         operand = traced_ops.copy(operand)
+    if any(map(_is_truth, key)):
+        _update_between_stages(ufunc, x, key, operand)
+        return
     resolved: list[Resolved] = [x.recorder.resolve(operand_of_call) for operand_of_call in (x, operand)]
     types = loop_types(ufunc, [(r.dtype, None) for r in resolved], [x.value.dtype], casting="unsafe")
     _check_fits(x, key, operand)
@@ -55,6 +59,11 @@ def update_at(ufunc: np.ufunc, target: Any, key: Any, *values: Any) -> None:
     else:
         selected = traced_ops.astype(result, x.value.dtype, copy=False)
         into(assignment.view_of(x, key), selected)
+
+
+def _is_truth(part: Any) -> bool:
+    """Whether a part of a key selects all elements or none: a truth value, or a mask without axes."""
+    return isinstance(part, (bool, np.bool_)) or (is_mask(part) and not np.ndim(part))
 
 
 def _check_fits(x: Traced, key: Any, operand: Any) -> None:
@@ -122,7 +131,7 @@ def _update_in_turns(ufunc: np.ufunc, x: Any, key: Any, value: Any = None) -> No
         _update_once(ufunc, x, once, None if values is None else values[np.flatnonzero(turns == turn)])
 
 
-def _update_between_stages(ufunc: np.ufunc, x: Any, key: Any, value: Any) -> None:
+def _update_between_stages(ufunc: np.ufunc, x: Any, key: Any, value: Any = None) -> None:
     """Calls NumPy's ufunc.at on a copy of the elements between two stages of a call."""
     name = f"np.{ufunc.__name__}.at"
     values = () if value is None else (value,)

@@ -72,18 +72,20 @@ def _extreme(name: str, a: Any, axis: Any, out: Any, keepdims: Any, initial: Any
     x, is_nan = fill_nan(a, least)
     traced = as_traced(a)
     is_array = isinstance(a, (Traced, np.ndarray)) and not (traced.is_immutable or traced.is_list)
-    has_nan = isinstance(initial, (float, np.floating)) and np.isnan(initial)
+    numbers_of_kind = (float, complex, np.inexact) if x.value.dtype.is_complex else (float, np.floating)
+    has_nan = isinstance(initial, numbers_of_kind) and bool(np.isnan(initial))
     if has_nan and x.value.dtype.kind == "bool":
         initial = True  # as NumPy casts it
     where = None if where is True or where is np._NoValue else traced_ops.as_mask(where)
     if is_nan is None:
         return traced_ops.reduce(name, x, axis, None, out, keepdims, initial=initial, where=where)
     has_initial = initial is not None and initial is not np._NoValue
+    nothing = initial if is_array and has_nan else np.nan
     if is_array and has_nan:  # an element of NaN, which others replace
         if where is not None:
             x, is_nan, where = np.where(where, x, least), is_nan | np.logical_not(where), None
             x = traced_ops.astype(x, traced.value.dtype, copy=False)
-        initial = None if x.value.dtype.is_complex else least
+        initial = complex(least, least) if x.value.dtype.is_complex else least
     result = traced_ops.reduce(name, x, axis, None, None, keepdims, initial=initial, where=where)
     if not is_array or has_nan or not has_initial:
         # A maximum of floats beside one of floats, since loops that also reduce booleans are not vectorized.
@@ -92,7 +94,7 @@ def _extreme(name: str, a: Any, axis: Any, out: Any, keepdims: Any, initial: Any
         seen = traced_ops.reduce(
             "max", numbers, axis, None, None, keepdims, initial=0, where=None if is_array else where
         )
-        result = apply("where", seen == 0, np.nan, result)
+        result = apply("where", seen == 0, nothing, result)
     return moments.stored(result, out)
 
 

@@ -52,13 +52,25 @@ def lexsort(keys: Any, axis: Any = -1) -> Any:
 def _register_median(function: Any, name: str) -> None:
     def median(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, keepdims: Any = False) -> Any:
         _refuse_scalar(name, out, keepdims)
+        x = as_operand(a)
         if function is np.median:
             _check_overwritten(a, axis, overwrite_input)
             _check_holds_nan(a, out)
-        result = call_whole(op_named(name), f"np.{name}", {"a": as_operand(a), "axis": axis, "keepdims": keepdims})
+            x = _in_type_of_mean(x, out)
+        elif out is not None and x.recorder.decide(product(x.extents), "==", 0, "whether an array has elements"):
+            return np.nanmean(a, axis, out=out, keepdims=keepdims)
+        result = call_whole(op_named(name), f"np.{name}", {"a": x, "axis": axis, "keepdims": keepdims})
         return _stored(result, out) if function is np.nanmedian else moments.stored(result, out)
 
     implements(function)(median)
+
+
+def _in_type_of_mean(x: Any, out: Any) -> Any:
+    """Returns the elements in the type in which NumPy adds the two in the middle: that of `out`, for halves float32."""
+    kind, target = x.value.dtype, None if out is None else as_operand(out).value.dtype
+    if target is None or target.kind not in ("float", "complex") or kind.kind not in ("float", "complex"):
+        return x
+    return traced_ops.astype(x, dtypes.float32 if kind.is_half else target, copy=False)
 
 
 def _check_overwritten(a: Any, axis: Any, overwrite_input: Any) -> None:

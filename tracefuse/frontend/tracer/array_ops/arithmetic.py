@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tracefuse import dtypes, source
-from tracefuse.dtypes import DType
+from tracefuse.dtypes import DType, is_weak
 from tracefuse.errors import DtypeError, ScalarError
 from tracefuse.frontend.tracer.array_ops.in_place import check_result_type
 from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_tensor, as_traced, astype, missing, recorder_of
@@ -98,7 +98,7 @@ def power(a: Any, b: Any) -> Any:
         special = _constant_power(astype(as_traced(a), compute, copy=False), whole)
         if special is not None:
             return special
-    if isinstance(b, (int, float)) and not isinstance(b, np.generic):
+    if is_weak(b) and not isinstance(b, complex):
         special = _constant_power(a, b)
         if special is not None:
             return special

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from tracefuse.dtypes import python_kind
+from tracefuse.dtypes import is_weak, python_kind
 from tracefuse.frontend.tracer.array_ops.traced_ops import apply
 from tracefuse.frontend.tracer.record.loop_counters import NotInEveryIteration
 from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize
@@ -37,8 +35,7 @@ def kind_of_number(value: Any) -> str | None:
         return value.weak
     if isinstance(value, SymbolicSize):
         return "int"
-    is_number = isinstance(value, (int, float, complex)) and not isinstance(value, np.generic)
-    return python_kind(value) if is_number else None
+    return python_kind(value) if is_weak(value) else None
 
 
 def with_numbers(value: Traced, condition: Any, kind: str | None) -> Traced:

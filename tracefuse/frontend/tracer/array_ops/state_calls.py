@@ -128,7 +128,10 @@ def _placeholder(recorder: Recorder, leaf: Any, reason: str) -> Any:
     if not isinstance(leaf, Traced):
         return leaf
     if leaf.on_host and leaf.read is not None:
-        return recorder.value_of(leaf, reason)
+        value = recorder.value_of(leaf, reason)
+        # NumPy promotes its scalars by their type, and numbers of Python by their kind.
+        scalar = value if leaf.weak else leaf.value.dtype.numpy.type(value)
+        return scalar if leaf.weak or leaf.is_immutable else np.asarray(scalar)
     if recorder.contents.elements(leaf.number, reason) is None:
         return NOT_OF_STATE
     return ValueOf(leaf.number, leaf.is_immutable)

@@ -98,9 +98,12 @@ def _twin_of_class_method(method: Any, name: str) -> Callable[..., Any]:
 
 
 def has_called_twin(value: Any) -> bool:
-    """Whether a class of an installed package has a twin in calls: its constructor may ask for elements."""
-    if not isinstance(value, type) or issubclass(value, (BaseException, enum.Enum, tuple)):
+    """Whether a class has a twin in calls: an enumeration, or a class of an installed package, which may ask for
+    elements."""
+    if not isinstance(value, type) or issubclass(value, (BaseException, tuple)):
         return False
+    if issubclass(value, enum.Enum):
+        return True
     return value.__module__ not in _COMPUTING and _is_installed(value.__module__)
 
 
@@ -108,6 +111,8 @@ def called_twin(value: Any) -> Any:
     """Returns what calls of a class run in place of the class; any other value as it is."""
     if not has_called_twin(value) or _creates_objects(value):
         return twin(value)
+    if issubclass(value, enum.Enum):
+        return lambda *arguments, **keywords: value(*map(plain_key, arguments), **keywords)  # it keeps what is passed
 
     def call(*arguments: Any, **keywords: Any) -> Any:
         if not holds_traced((arguments, keywords)):

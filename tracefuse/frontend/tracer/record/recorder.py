@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracefuse import dtypes, source
-from tracefuse.dtypes import DType, dtype_of, promote_numpy
+from tracefuse.dtypes import DType, dtype_of, is_weak, promote_numpy
 from tracefuse.errors import DeviceError, DtypeError, ShapeError, TraceError
 from tracefuse.frontend.tracer.captured.known_contents import KnownContents
 from tracefuse.frontend.tracer.record.assigned_numbers import read_where_outside
@@ -214,9 +214,10 @@ class Recorder(CapturedInputs):
             extent = self.simplify(value.extent)
             sized = is_size(value.extent)
             return literal(extent, sized=sized) if isinstance(extent, int) else self.resolve(self.scalar(extent))
-        if isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic):
+        if is_weak(value):
             return literal(value)
-        if isinstance(value, np.generic):
+        if isinstance(value, (np.generic, int, float, complex)):
+            value = np.asarray(value)[()]
             item = value.item()
             return Resolved(Literal(item), dtype_of(value.dtype), None, (), None, ConstantNumber(item), False)
         return self._resolve_array(value)

@@ -66,9 +66,12 @@ def native_base(cls: type) -> type | None:
 
 
 def slots_of(cls: type) -> Iterator[tuple[str, MemberDescriptorType]]:
-    """Yields the slots of a class of the user and of its bases."""
+    """Yields the slots of a class of the user and of its bases.
+
+    Members of bases written in C, as the real part of a complex number, cannot be written.
+    """
     for owner in cls.__mro__:
-        for name, entry in vars(owner).items():
+        for name, entry in vars(owner).items() if owner.__flags__ & _HEAP_TYPE else ():
             if isinstance(entry, MemberDescriptorType) and not is_special(name):
                 yield name, entry
 

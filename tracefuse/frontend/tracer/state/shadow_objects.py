@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from tracefuse.frontend.tracer.captured import routes
 from tracefuse.frontend.tracer.captured.captures import Place
 from tracefuse.frontend.tracer.python_code.installed_packages import is_of_library
-from tracefuse.frontend.tracer.state import shadow_nodes
+from tracefuse.frontend.tracer.state import settled_methods, shadow_nodes
 from tracefuse.frontend.tracer.state.cached_calls import cached_twin, is_cached
 from tracefuse.frontend.tracer.state.container_overlays import OVERLAY_METHODS
 from tracefuse.frontend.tracer.state.container_records import CONTAINERS, read_shared
@@ -170,20 +170,20 @@ class ShadowObjects:
                 if name in _OWN_METHODS:
                     users[name] = cloned
                 elif cloned is not entry:
-                    is_called_by_python = is_special(name) and isinstance(entry, FunctionType)
-                    first = self._comparing(cls, shadow, name, cloned) if is_called_by_python else cloned
-                    type.__setattr__(shadow, name, first)
+                    if is_special(name) and isinstance(entry, FunctionType):  # Python itself calls it
+                        cloned = self._comparing(cls, shadow, name, cloned)
+                    type.__setattr__(shadow, name, cloned)
         self._add_own_methods(cls, shadow, users)
 
     def _comparing(self, cls: type, shadow: type, name: str, clone: Any) -> Any:
         """Returns a method that Python looks up itself: its first call makes later calls compare it."""
 
         def call(*arguments: Any, **keywords: Any) -> Any:
-            type.__setattr__(shadow, name, clone)
+            type.__setattr__(shadow, name, settled_methods.settled(name, clone))
             self.compare_method(cls, name)
             return clone(*arguments, **keywords)
 
-        return call
+        return settled_methods.settled(name, call)
 
     def _add_own_methods(self, cls: type, shadow: type, users: dict[str, Any]) -> None:
         """Adds the methods that load an attribute before the methods of the user's class run."""

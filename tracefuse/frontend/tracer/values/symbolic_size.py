@@ -19,6 +19,7 @@ import numpy as np
 from tracefuse import source
 from tracefuse.errors import TraceError
 from tracefuse.frontend.tracer.values import later_texts
+from tracefuse.frontend.tracer.values.immutable_numbers import ImmutableNumber
 from tracefuse.ir.extents import Expression, Extent, evaluate, floordiv, is_nonnegative, maximum, minimum, mod
 
 
@@ -44,7 +45,7 @@ class Decisions(Protocol):
         """Raises TraceError once the trace is over."""
 
 
-class SymbolicSize:
+class SymbolicSize(ImmutableNumber):
     """An integer that is known only at the call: an extent of an argument, or integer arithmetic on extents."""
 
     __slots__ = ("_hashed", "_recorder", "extent")
@@ -170,6 +171,8 @@ class SymbolicSize:
 
     def _bits(self, other: object, name: str, operation: Any) -> Any:
         """Operates on bits of two numbers by their values; in the trace where the result fits, and beside an array."""
+        if isinstance(other, int) and type(other) not in (int, bool):
+            return operation(int(self), other)  # a flag gives a flag
         if name in _WITHIN and isinstance(other, int) and -(2**63) <= other < 2**63:
             return self._scalar_with(other, name)
         if isinstance(other, (int, SymbolicSize)) and self._recorder.counts_in(self.extent, extent_of(other) or 0):
@@ -392,9 +395,4 @@ def plain_key(key: Any) -> Any:
     if type(key) is tuple:
         parts = tuple(map(plain_key, key))
         return key if all(part is own for part, own in zip(parts, key, strict=True)) else parts
-    return key.number_now() if _is_number(key) else key
-
-
-def _is_number(key: Any) -> bool:
-    """Whether a key is a traced number of Python."""
-    return hasattr(type(key), "number_now")
+    return key.number_now() if hasattr(type(key), "number_now") else key

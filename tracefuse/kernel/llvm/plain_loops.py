@@ -1,0 +1,296 @@
+"""Vector loops over adjacent elements that fill, copy or add arrays, as calls of linked functions.
+
+Schedules clear sums, copy operands and results, and add partial sums. LLVM takes about 5 ms for each such loop of a
+kernel, as for any that it vectorizes, and makes the same code every time. The functions are written in vectors: of two
+registers, of half a register, and of the single elements that remain.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from segments.lazy_dataclasses import dataclass, replace
+from tracefuse.dtypes import DType, int64
+from tracefuse.kernel import kernel_ir as ir
+from tracefuse.kernel.llvm.interleaving import MOST_AT_ONCE
+from tracefuse.kernel.llvm.scalar_ops import memory_type
+
+_SYMBOL = re.compile(r"tf\.(fill|copy|add)\.(i8|i16|i32|i64|float|double)")
+ZERO, ONE = ir.Constant(0, int64), ir.Constant(1, int64)
+_BITS = {"i8": 8, "i16": 16, "i32": 32, "i64": 64, "float": 32, "double": 64}
+
+
+@dataclass(frozen=True, slots=True)
+class PlainLoop:
+    """`rows` rows of `count` adjacent elements that `function` fills, copies or adds to.
+
+    value: what fills the elements, or the load of the first one that it reads. pitches: between the rows of the array
+    that it writes and of the one that it reads.
+    """
+
+    function: str
+    buffer: ir.Buffer
+    start: ir.Expression
+    value: ir.Constant | ir.Load
+    count: ir.Expression
+    rows: ir.Expression
+    pitches: tuple[ir.Expression, ir.Expression]
+
+    @property
+    def symbol(self) -> str:
+        """The symbol of its linked function."""
+        type_ = f"i{8 * self.buffer.dtype.itemsize}" if self.function == "copy" else memory_type(self.buffer.dtype)
+        return f"tf.{self.function}.{type_}"
+
+
+def plain_loop(loop: ir.For, vector_bits: int) -> PlainLoop | None:
+    """Return what a loop does, or one loop in another, if a linked function does it, else None.
+
+    vector_bits: of a register.
+    """
+    return _row(loop, vector_bits) or _rows(loop, vector_bits)
+
+
+def _rows(loop: ir.For, vector_bits: int) -> PlainLoop | None:
+    """Return what a loop over rows does."""
+    if loop.kind != "serial" or loop.step != ONE or loop.variable.dtype is not int64 or not loop.body:
+        return None
+    *lets, inner = (s for s in loop.body if not isinstance(s, ir.Comment))
+    if not isinstance(inner, ir.For) or not all(isinstance(s, ir.Let) for s in lets):
+        return None
+    row, values = _row(inner, vector_bits, row_of=loop), _bound(lets)
+    if row is None:
+        return None
+    variable, count = loop.variable.name, _inlined(row.count, values)
+    value = row.value
+    places = [_inlined(row.start, values), _inlined(value.index, values) if isinstance(value, ir.Load) else ZERO]
+    pitches = tuple(_slope(place, variable) for place in places)
+    if pitches[0] is None or pitches[1] is None or not _is_index(count) or _reads(count, variable):
+        return None
+    start, read = (_inlined(place, {variable: loop.start}) for place in places)
+    value = replace(value, index=read) if isinstance(value, ir.Load) else value
+    return PlainLoop(row.function, row.buffer, start, value, count, _trips(loop), (pitches[0], pitches[1]))
+
+
+def _row(loop: ir.For, vector_bits: int, row_of: ir.For | None = None) -> PlainLoop | None:
+    """Return what a loop over adjacent elements does. row_of: the loop that it is the body of.
+
+    The iterations of a serial loop need not be independent; they are where it writes a local array from another one.
+    """
+    if loop.kind == "unroll" or loop.step != ONE or loop.variable.dtype is not int64 or not loop.body:
+        return None
+    *lets, store = (s for s in loop.body if not isinstance(s, ir.Comment))
+    if not isinstance(store, ir.Store) or store.cache == "streaming" or not all(isinstance(s, ir.Let) for s in lets):
+        return None
+    if row_of is None and _fills_registers(loop, store.buffer.dtype, vector_bits):
+        return None
+    values, variable = _bound(lets), loop.variable.name
+    found = _function(store, values)
+    if found is None or (loop.kind != "vector" and not _is_independent(store, found[1])):
+        return None
+    function, value = found
+    indices = [_inlined(store.index, values)] + ([_inlined(value.index, values)] if isinstance(value, ir.Load) else [])
+    if any(_slope(index, variable) != ONE for index in indices):
+        return None
+    start, *reads = (_inlined(index, {variable: loop.start}) for index in indices)
+    value = replace(value, index=reads[0]) if isinstance(value, ir.Load) else value
+    return PlainLoop(function, store.buffer, start, value, _trips(loop), ONE, (ZERO, ZERO))
+
+
+def _trips(loop: ir.For) -> ir.Expression:
+    return loop.stop if loop.start == ZERO else ir.call("sub", loop.stop, loop.start)
+
+
+def _function(store: ir.Store, values: Mapping[str, ir.Expression]) -> tuple[str, ir.Constant | ir.Load] | None:
+    """Return how a store changes an element, and what it reads, or None. values: of the variables of the loop."""
+    value, dtype = _named(store.value, values), store.buffer.dtype
+    if value.dtype is not dtype or dtype.is_complex or dtype.kind == "bool":
+        return None
+    if isinstance(value, ir.Constant):
+        return None if dtype.is_half else ("fill", value)
+    if isinstance(value, ir.Load):
+        return "copy", value
+    if not isinstance(value, ir.Call) or value.name != "add" or dtype.kind != "float" or dtype.is_half:
+        return None
+    parts = [_named(part, values) for part in value.arguments]
+    for one, other in (parts, parts[::-1]):
+        if one == ir.Load(store.buffer, store.index) and isinstance(other, ir.Load):
+            return "add", other
+    return None
+
+
+def _is_independent(store: ir.Store, value: ir.Constant | ir.Load) -> bool:
+    return store.buffer.space == "local" and (isinstance(value, ir.Constant) or value.buffer != store.buffer)
+
+
+def _fills_registers(loop: ir.For, dtype: DType, vector_bits: int) -> bool:
+    """Return whether a loop of known length moves few elements, which may be registers."""
+    if not (isinstance(loop.start, ir.Constant) and isinstance(loop.stop, ir.Constant)):
+        return False
+    trips = int(loop.stop.value.real) - int(loop.start.value.real)
+    return trips * dtype.itemsize * 8 <= MOST_AT_ONCE * vector_bits
+
+
+def _bound(lets: Sequence[ir.Statement]) -> dict[str, ir.Expression]:
+    """Return what variables are bound to, in terms of those before the loop."""
+    values: dict[str, ir.Expression] = {}
+    for let in lets:
+        assert isinstance(let, ir.Let)
+        values[let.variable.name] = _inlined(let.value, values)
+    return values
+
+
+def _named(value: ir.Expression, values: Mapping[str, ir.Expression]) -> ir.Expression:
+    """Return what a variable of the loop is bound to, and other expressions as they are."""
+    return values.get(value.name, value) if isinstance(value, ir.Variable) else value
+
+
+def _inlined(e: ir.Expression, values: Mapping[str, ir.Expression]) -> ir.Expression:
+    """Return an expression with values in place of variables."""
+    match e:
+        case ir.Variable(name):
+            return values.get(name, e)
+        case ir.Call(name, arguments, dtype):
+            return ir.Call(name, tuple(_inlined(argument, values) for argument in arguments), dtype)
+        case ir.Cast(argument, dtype):
+            return ir.Cast(_inlined(argument, values), dtype)
+    return e
+
+
+def _reads(e: ir.Expression, variable: str) -> bool:
+    match e:
+        case ir.Variable(name):
+            return name == variable
+        case ir.Call(_, arguments):
+            return any(_reads(argument, variable) for argument in arguments)
+        case ir.Cast(argument):
+            return _reads(argument, variable)
+    return False
+
+
+def _is_index(e: ir.Expression) -> bool:
+    """Return whether an expression reads no memory, so that it may be evaluated before a loop that writes some."""
+    match e:
+        case ir.Call(_, arguments):
+            return all(map(_is_index, arguments))
+        case ir.Cast(argument):
+            return _is_index(argument)
+    return not isinstance(e, ir.Load)
+
+
+def _slope(e: ir.Expression, variable: str) -> ir.Expression | None:
+    """Return by how much an index grows with a variable; None if it is not linear in it."""
+    if not _is_index(e):
+        return None
+    if not _reads(e, variable):
+        return ZERO
+    match e:
+        case ir.Variable():
+            return ONE
+        case ir.Call("add" | "sub" as name, (left, right)):
+            slopes = _slope(left, variable), _slope(right, variable)
+            if slopes[0] is None or slopes[1] is None:
+                return None
+            if slopes[1] == ZERO:
+                return slopes[0]
+            return slopes[1] if name == "add" and slopes[0] == ZERO else ir.call(name, slopes[0], slopes[1])
+        case ir.Call("mul", (left, right)):
+            if _reads(left, variable):
+                left, right = right, left
+            slope = None if _reads(left, variable) else _slope(right, variable)
+            return left if slope == ONE else None if slope is None else ir.call("mul", left, slope)
+    return None
+
+
+def plain_declaration(symbol: str) -> str:
+    """Return the declaration of a function in a kernel."""
+    return f"declare void @{symbol}({_parameters(symbol, '')}) nounwind willreturn memory(argmem: readwrite)"
+
+
+def _parameters(symbol: str, mark: str) -> str:
+    """Return the parameters of a function. mark: "%" for their names as well."""
+    _, function, element = symbol.split(".")
+    read = (element, "value") if function == "fill" else ("ptr", "from.start")
+    names = [("ptr", "to.start"), ("i64", "to_pitch"), read, ("i64", "from_pitch"), ("i64", "rows"), ("i64", "count")]
+    return ", ".join(f"{type_} %{name}" if mark else type_ for type_, name in names)
+
+
+def plain_function(symbol: str, vector_bits: int) -> str | None:
+    """Return LLVM IR for to[k] = value, from[k] or to[k] + from[k] for k < count, in each of `rows` rows.
+
+    Elements need no alignment, and the arrays none between them. Returns None for the symbol of another function.
+    vector_bits: the width of a vector register.
+    """
+    if _SYMBOL.fullmatch(symbol) is None:
+        return None
+    _, function, element = symbol.split(".")
+    # Without builtins, loops do not become calls of memcpy and memset.
+    attributes = f'nounwind "no-builtins" "prefer-vector-width"="{vector_bits}"'
+    lines = [f"define void @{symbol}({_parameters(symbol, '%')}) {attributes} {{", *_ROW]
+    lines += [f"  %{side} = getelementptr inbounds {element}, ptr %{side}.start, i64 %{side}.place" for side in _SIDES]
+    lines = [line for line in lines if function != "fill" or "%from" not in line or line.startswith("define")]
+    lanes = vector_bits // _BITS[element]
+    widths = [w for w in dict.fromkeys((2 * lanes, lanes // 2, lanes // 8, 1)) if w]
+    before, first = "row.body", "0"
+    for width, following in zip(widths, [*(f"by{w}" for w in widths[1:]), "row.end"], strict=True):
+        name = f"by{width}"
+        lines += [
+            f"  br label %{name}" if before == "row.body" else "",
+            f"{name}:",
+            f"  %k.{name} = phi i64 [ {first}, %{before} ], [ %{name}.next, %{name}.body ]",
+            f"  %{name}.next = add nsw i64 %k.{name}, {width}",
+            f"  %{name}.fits = icmp sle i64 %{name}.next, %count",
+            f"  br i1 %{name}.fits, label %{name}.body, label %{following}",
+            f"{name}.body:",
+            *_elements(function, element, name, width),
+            f"  br label %{name}, !llvm.loop !2",
+        ]
+        before, first = name, f"%k.{name}"
+    return "\n".join([*lines, *_END])
+
+
+_SIDES = ("to", "from")
+_ROW = (
+    "start:",
+    "  br label %row",
+    "row:",
+    "  %r = phi i64 [ 0, %start ], [ %r.next, %row.end ]",
+    "  %more.rows = icmp slt i64 %r, %rows",
+    "  br i1 %more.rows, label %row.body, label %end",
+    "row.body:",
+    *(f"  %{side}.place = mul nsw i64 %r, %{side}_pitch" for side in _SIDES),
+)
+_END = (
+    "row.end:",
+    "  %r.next = add nsw i64 %r, 1",
+    "  br label %row, !llvm.loop !3",
+    "end:",
+    "  ret void",
+    "}",
+    '!0 = !{!"llvm.loop.vectorize.width", i32 1}',
+    '!1 = !{!"llvm.loop.interleave.count", i32 1}',
+    "!2 = distinct !{!2, !0, !1}",
+    "!3 = distinct !{!3, !0, !1}",
+)
+
+
+def _elements(function: str, element: str, name: str, width: int) -> list[str]:
+    """Return the instructions of an iteration for `width` elements."""
+    type_ = element if width == 1 else f"<{width} x {element}>"
+    lines = [f"  %{name}.to = getelementptr inbounds {element}, ptr %to, i64 %k.{name}"]
+    result = f"%{name}.read"
+    if function == "fill":
+        result = "%value"
+        if width > 1:
+            result, zeros = f"%{name}.values", f"<{width} x i32> zeroinitializer"
+            lines.append(f"  %{name}.first = insertelement {type_} poison, {element} %value, i64 0")
+            lines.append(f"  {result} = shufflevector {type_} %{name}.first, {type_} poison, {zeros}")
+    else:
+        lines.append(f"  %{name}.from = getelementptr inbounds {element}, ptr %from, i64 %k.{name}")
+        lines.append(f"  %{name}.read = load {type_}, ptr %{name}.from, align 1")
+    if function == "add":
+        result = f"%{name}.sum"
+        lines.append(f"  %{name}.before = load {type_}, ptr %{name}.to, align 1")
+        lines.append(f"  {result} = fadd {type_} %{name}.before, %{name}.read")
+    return [*lines, f"  store {type_} {result}, ptr %{name}.to, align 1"]
