@@ -70,7 +70,7 @@ class Noisy(np.ndarray):
         is_sum = method in ("reduce", "accumulate") and ufunc.__name__ in SUMS
         if not is_exact(ufunc, plain) or is_sum:
             largest = sizes_of(plain) if is_sum or ufunc.__name__ in SUMS_OF_PRODUCTS else 0.0
-            least = loop_precision(ufunc, plain) if outputs is not None else 0.0
+            least = loop_precision(ufunc, plain, keywords.get("dtype")) if outputs is not None else 0.0
             result = tuple(map(shaken, result)) if isinstance(result, tuple) else shaken(result, largest, least)
             result = infinite(result) if ufunc.__name__ in OF_LIBRARIES else result
         if outputs is not None and result is not None and not isinstance(result, tuple):
@@ -146,7 +146,7 @@ SUMS = ("add", "multiply", "logaddexp", "logaddexp2")
 """Ufuncs whose reductions have rounding errors relative to the sizes of the elements."""
 SUMS_OF_PRODUCTS = ("matmul", "vecdot", "matvec", "vecmat")
 """Ufuncs whose rounding errors are relative to the sizes of their operands."""
-OF_LIBRARIES = (*SUMS_OF_PRODUCTS, "power", "float_power")
+OF_LIBRARIES = (*SUMS_OF_PRODUCTS, "power", "float_power", "expm1")
 """Ufuncs of which complex results that are not finite are NaN or infinite, as a library computes them."""
 
 
@@ -172,9 +172,11 @@ def sizes_of(values: Any) -> float:
     return float(sum(np.abs(one[np.isfinite(one)]).astype(float).sum() for one in arrays))
 
 
-def loop_precision(ufunc: np.ufunc, inputs: list[Any]) -> float:
-    """The precision of the floats in which a ufunc computes, whatever takes its result."""
+def loop_precision(ufunc: np.ufunc, inputs: list[Any], named: Any) -> float:
+    """The precision of the floats in which a ufunc computes, whatever takes its result. named: its `dtype=`."""
     dtypes = [np.asarray(one).dtype for one in inputs]
+    if named is not None and np.dtype(named).kind in "fc":
+        return float(np.finfo(named).eps)
     try:
         loop = ufunc.resolve_dtypes((*dtypes, *[None] * ufunc.nout))[-1]
     except TypeError:
@@ -335,8 +337,10 @@ def raises_nudged(program: RandomProgram, count: int) -> bool:
 def is_of_other_statement(program: RandomProgram, call: int, settings: dict[str, Any]) -> bool:
     """Whether the statements until the one at which NumPy raises raise as in NumPy.
 
-    A later one raised first, as its error follows from sizes alone, or nothing uses the value of this one.
+    A later one raised first, as its error follows from sizes alone, or nothing uses the value of this one but its
+    shape.
     """
+    program = replace(program, statements=[one.removesuffix(".shape") for one in program.statements])
     for length in range(1, len(program.statements) + 1):
         names = re.findall(r"^\s*(\w+) = ", "\n".join(program.statements[:length]), re.MULTILINE)
         first = replace(program, statements=program.statements[:length], calls=program.calls[:call])
