@@ -31,6 +31,10 @@ def doubled(x: Any) -> Any:
     return x * 2
 
 
+def first_largest(x: Any) -> Any:
+    return x.round().argmax()
+
+
 def update(x: Any) -> Any:
     x -= x.max(1, keepdims=True)
     return x.sum(0)
@@ -43,6 +47,8 @@ CASES = [
     (sums, (300, 200), ["column"]),
     (doubled, (300, 200), ["pointwise"]),
     (mixed, (300, 200), ["transpose", "row"]),
+    (first_largest, (100, 50), ["transpose", "row"]),
+    (first_largest, (30, 20), ["row"]),
 ]
 
 

@@ -12,8 +12,8 @@ from unittest import mock
 import numpy as np
 
 from tests.programs.comparison import difference
+from tests.random_programs.noisy_arrays import NoisyModule, noisy
 from tests.random_programs.program_comparison import Difference, ProgramSide, compared_errors, first_difference, quiet
-from tests.random_programs.program_statements import words
 from tests.random_programs.random_programs import SUMS_OF_HALVES, Array, Number, RandomProgram
 from tracefuse import fuse
 from tracefuse.ir import reference
@@ -24,71 +24,6 @@ EXPLAINED = (
     "types that depend on elements", "partial results in out",
 )  # fmt: skip
 """Differences that docs/numerics.md explains."""
-
-
-EXACT = frozenset(
-    words("""
-    add subtract multiply divide sqrt negative positive absolute conjugate equal not_equal less less_equal greater
-    greater_equal maximum minimum fmax fmin logical_and logical_or logical_not logical_xor isnan isinf isfinite sign
-    signbit copysign floor ceil trunc rint square bitwise_and bitwise_or bitwise_xor invert left_shift right_shift
-    spacing nextafter
-""")
-)
-"""Ufuncs whose results have NumPy's bits; of others, and of sums, the last bits are free."""
-
-ROUNDED_COMPLEX = frozenset(words("absolute sqrt divide sign"))
-"""Those among them that are made of several operations for complex numbers."""
-
-
-def is_exact(ufunc: np.ufunc, operands: Any) -> bool:
-    """Whether a ufunc has NumPy's bits for these operands."""
-    is_complex = any(np.asarray(one).dtype.kind == "c" for one in operands)
-    return ufunc.__name__ in EXACT and not (is_complex and ufunc.__name__ in ROUNDED_COMPLEX)
-
-
-class Noisy(np.ndarray):
-    """An array whose inexact operations err by a few last places: shows which programs depend on last bits.
-
-    phase: which elements err upwards, those at even positions (0) or at odd ones (1).
-    """
-
-    phase = 0
-
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **keywords: Any) -> Any:
-        plain = [one.view(np.ndarray) if isinstance(one, Noisy) else one for one in inputs]
-        keywords = {name: one.view(np.ndarray) if isinstance(one, Noisy) else one for name, one in keywords.items()}
-        outputs = keywords.get("out")
-        if outputs is not None:
-            keywords["out"] = tuple(one.view(np.ndarray) if isinstance(one, Noisy) else one for one in outputs)
-        if outputs is not None and method == "__call__" and is_rounded(ufunc, outputs):
-            return self.truncated(ufunc, plain, keywords)
-        result = getattr(ufunc, method)(*plain, **keywords)
-        if method == "at" and not is_exact(ufunc, plain):
-            result = shaken(plain[0])
-            plain[0][...] = infinite(result) if ufunc.__name__ in OF_LIBRARIES else result
-            return None
-        is_sum = method in ("reduce", "accumulate") and ufunc.__name__ in SUMS
-        if not is_exact(ufunc, plain) or is_sum:
-            largest = sizes_of(plain) if is_sum or ufunc.__name__ in SUMS_OF_PRODUCTS else 0.0
-            least = loop_precision(ufunc, plain) if outputs is not None else 0.0
-            result = tuple(map(shaken, result)) if isinstance(result, tuple) else shaken(result, largest, least)
-            result = infinite(result) if ufunc.__name__ in OF_LIBRARIES else result
-        if outputs is not None and result is not None and not isinstance(result, tuple):
-            outputs[0].view(np.ndarray)[...] = result
-            return outputs[0]
-        return tuple(noisy(one) for one in result) if isinstance(result, tuple) else noisy(result)
-
-    def truncated(self, ufunc: Any, plain: Any, keywords: Any) -> Any:
-        """The result of an inexact ufunc in an array of integers, shaken before it is cast."""
-        (output,), where = keywords.pop("out"), keywords.pop("where", True)
-        keywords.pop("casting", None)
-        own = output.view(np.ndarray)
-        np.copyto(own, shaken(ufunc(*plain, **keywords)), casting="unsafe", where=where)
-        return output
-
-    def __array_function__(self, function: Any, types: Any, arguments: Any, keywords: Any) -> Any:
-        result = super().__array_function__(function, types, arguments, keywords)
-        return infinite(shaken(result, sizes_of(arguments))) if function in PRODUCTS else result
 
 
 class CastOnce(np.ndarray):
@@ -137,88 +72,30 @@ def cast_once(value: Any) -> Any:
     return value.view(CastOnce) if isinstance(value, np.ndarray) else value
 
 
-def is_rounded(ufunc: Any, outputs: Any) -> bool:
-    """Whether integers take the result of an inexact ufunc."""
-    return len(outputs) == 1 and np.asarray(outputs[0]).dtype.kind in "iub" and ufunc.__name__ not in EXACT
-
-
-SUMS = ("add", "multiply", "logaddexp", "logaddexp2")
-"""Ufuncs whose reductions have rounding errors relative to the sizes of the elements."""
-SUMS_OF_PRODUCTS = ("matmul", "vecdot", "matvec", "vecmat")
-"""Ufuncs whose rounding errors are relative to the sizes of their operands."""
-OF_LIBRARIES = (*SUMS_OF_PRODUCTS, "power", "float_power")
-"""Ufuncs of which complex results that are not finite are NaN or infinite, as a library computes them."""
-
-
-def infinite(value: Any) -> Any:
-    """Complex numbers with those that are not finite replaced by infinity, or by NaN in the other phase."""
-    if not isinstance(value, np.ndarray | np.generic) or value.dtype.kind != "c":
-        return value
-    other = complex(np.inf, np.inf) if Noisy.phase == 0 else complex(np.nan, np.nan)
-    result = np.where(np.isfinite(value), value, other).astype(value.dtype)
-    return result if isinstance(value, np.ndarray) else result[()]
-
-
-PRODUCTS = (
-    np.dot, np.inner, np.vdot, np.tensordot, np.einsum, np.trace, np.convolve, np.correlate, np.interp, np.cov,
-    np.corrcoef, np.polyval, np.gradient, np.trapezoid, np.average, np.linalg.norm,
-)  # fmt: skip
-"""Functions of sums of products that are not made of ufuncs, or make arrays of their own."""
-
-
-def sizes_of(values: Any) -> float:
-    """The sum of the magnitudes of arrays: the rounding errors of a sum are relative to it."""
-    arrays = [np.asarray(one) for one in values if isinstance(one, np.ndarray) and one.dtype.kind in "fciu"]
-    return float(sum(np.abs(one[np.isfinite(one)]).astype(float).sum() for one in arrays))
-
-
-def loop_precision(ufunc: np.ufunc, inputs: list[Any]) -> float:
-    """The precision of the floats in which a ufunc computes, whatever takes its result."""
-    dtypes = [np.asarray(one).dtype for one in inputs]
-    try:
-        loop = ufunc.resolve_dtypes((*dtypes, *[None] * ufunc.nout))[-1]
-    except TypeError:
-        return 0.0
-    return float(np.finfo(loop).eps) if loop.kind in "fc" else 0.0
-
-
-def shaken(value: Any, largest: float = 0.0, least: float = 0.0) -> Any:
-    """Floats moved by two units in the last place, their own or that of the largest number behind. NaNs change sign."""
-    phase = Noisy.phase
-    if not isinstance(value, np.ndarray | np.generic) or value.dtype.kind not in "fc":
-        return value
-    # Up and down in turn, so that differences of neighbours move too.
-    unit, real = 2 * max(float(np.finfo(value.dtype).eps), least), np.finfo(value.dtype).dtype
-    signs = np.where(np.arange(value.size).reshape(np.shape(value)) % 2 == phase, unit, -unit)
-    errors = (signs * min(largest, 1e30)).astype(real)  # of both parts of complex numbers
-    moved = np.asarray(value) * (1 + signs).astype(real) + (errors * (1 + 1j) if value.dtype.kind == "c" else errors)
-    # A NaN has a sign: one for each phase, as a sign that two operations change in turn would stay.
-    nan = np.copysign(real.type(np.nan), 1 - 2 * phase) if value.dtype.kind == "f" else None
-    others = value if nan is None else np.where(np.isnan(value), nan, value)
-    result = np.where(np.isfinite(value), moved, others).astype(value.dtype)
-    return result if isinstance(value, np.ndarray) else result[()]
-
-
-def noisy(value: Any, phase: int | None = None) -> Any:
-    if phase is not None:
-        Noisy.phase = phase
-    return value.view(Noisy) if isinstance(value, np.ndarray) else value
-
-
 def depends_on_last_bits(program: RandomProgram) -> bool:
     """Whether errors of a few last places change NumPy's own results: of arguments, sums, or elementary functions."""
     has_output = "out=" in program.text
     if any(differs_with(program, partial(noisy, phase=phase)) for phase in range(2)):
         return True
+    # Many functions of NumPy make plain arrays of noisy ones. Without errors, those around them change nothing.
+    module = NoisyModule(np)
+    if not differs_with(program, partial(noisy, phase=None), module=module) and any(
+        differs_with(program, partial(noisy, phase=phase), module=module) for phase in range(2)
+    ):
+        return True
     return any(differs_with(program, partial(nudged, turn=turn), has_output) for turn in range(3))
 
 
-def differs_with(program: RandomProgram, change: Callable[[Any], Any], with_arguments: bool = True) -> bool:
+def differs_with(
+    program: RandomProgram, change: Callable[[Any], Any], with_arguments: bool = True, module: Any = np
+) -> bool:
     """Whether NumPy's results, or what it writes into arguments, differ if arguments and captured values are changed.
 
-    with_arguments: whether to compare the arguments, which the change leaves alone or changes by last places.
+    with_arguments: whether to compare the arguments, which the change leaves alone or changes by last places. module:
+    what the changed program has for NumPy.
     """
     plain, other_side = ProgramSide(program, lambda one: one), ProgramSide(program, lambda one: one)
+    other_side.globals["np"] = module
     for call in program.calls:
         right, other = plain.prepare(call), other_side.prepare(call, change)
         expected, error = quiet(lambda: plain(right))  # noqa: B023
@@ -263,6 +140,8 @@ def explained(program: RandomProgram, why: Difference, settings: dict[str, Any])
     if why.kind in ("error differs", "no error") and is_of_other_statement(program, why.call, settings):
         of_unused = why.kind == "no error"
         return Difference("errors of unused values" if of_unused else "the first of several errors", 0, "")
+    if why.kind == "error" and depends_on_reciprocal_of_zero(program, settings):  # a mask of other size
+        return Difference("integer reciprocal of 0", 0, "")
     depends_on_values = "division by zero" in why.text or "LinAlgError" in why.text
     # Sizes and types that data decide; the last two are raised by NumPy itself between two stages.
     of_data = ("ShapeError", "OutOfRangeError", "IndexError", "UFuncTypeError")
@@ -283,7 +162,7 @@ def explained(program: RandomProgram, why: Difference, settings: dict[str, Any])
         return Difference("sums of halves", 0, "")
     if ".reduce" in program.text and first_difference(with_reductions_in_order(program), settings) is None:
         return Difference("order of a reduction", 0, "")
-    if "np.reciprocal(" in program.text and first_difference(with_reciprocal_of_zero(program), settings) is None:
+    if depends_on_reciprocal_of_zero(program, settings):
         return Difference("integer reciprocal of 0", 0, "")
     return None
 
@@ -335,8 +214,10 @@ def raises_nudged(program: RandomProgram, count: int) -> bool:
 def is_of_other_statement(program: RandomProgram, call: int, settings: dict[str, Any]) -> bool:
     """Whether the statements until the one at which NumPy raises raise as in NumPy.
 
-    A later one raised first, as its error follows from sizes alone, or nothing uses the value of this one.
+    A later one raised first, as its error follows from sizes alone, or nothing uses the value of this one but its
+    shape.
     """
+    program = replace(program, statements=[one.removesuffix(".shape") for one in program.statements])
     for length in range(1, len(program.statements) + 1):
         names = re.findall(r"^\s*(\w+) = ", "\n".join(program.statements[:length]), re.MULTILINE)
         first = replace(program, statements=program.statements[:length], calls=program.calls[:call])
@@ -365,10 +246,12 @@ def with_reductions_in_order(program: RandomProgram) -> RandomProgram:
     return replace(program, statements=statements)
 
 
-def with_reciprocal_of_zero(program: RandomProgram) -> RandomProgram:
-    """The program with 0 for the integer reciprocal of 0."""
+def depends_on_reciprocal_of_zero(program: RandomProgram, settings: dict[str, Any]) -> bool:
+    """Whether NumPy has no difference if the integer reciprocal of 0 is 0."""
     statements = [one.replace("np.reciprocal(", "reciprocal(") for one in program.statements]
-    return replace(program, statements=statements)
+    return statements != program.statements and (
+        first_difference(replace(program, statements=statements), settings) is None
+    )
 
 
 def casts_outside(program: RandomProgram, settings: dict[str, Any]) -> bool:

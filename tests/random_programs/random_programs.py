@@ -163,10 +163,16 @@ class Call:
     change: str
 
 
-def reciprocal(x: Any) -> Any:
+def reciprocal(x: Any, out: Any = None, *, where: Any = True, casting: str = "same_kind", **keywords: Any) -> Any:
     """np.reciprocal, which of the integer 0 is 0."""
-    result = np.reciprocal(x)
-    return np.where(x == 0, 0, result).astype(result.dtype) if result.dtype.kind in "biu" else result
+    result = np.reciprocal(x, casting=casting, **keywords)  # type: ignore[call-overload]
+    if result.dtype.kind in "biu":
+        result = np.where(np.asarray(x).astype(result.dtype) == 0, 0, result).astype(result.dtype)
+    if out is None:
+        return result
+    (target,) = out if isinstance(out, tuple) else (out,)
+    np.copyto(target, result, casting="unsafe", where=where)
+    return target
 
 
 def in_floats(function: Any) -> Any:

@@ -72,6 +72,14 @@ def test_positions_in_groups_run_in_the_interpreter(kind: str, monkeypatch: pyte
     np.testing.assert_array_equal(fuse(lambda x: np.argmax(x, axis=1))(elements), elements.argmax(1))
 
 
+def test_the_first_true_is_found_in_the_first_vector_of_a_block_and_behind_it() -> None:
+    first = fuse(lambda x: (x.argmax(1), (x > 0).argmin(1)))
+    for columns in (15, 33, 2100):
+        elements = np.tri(columns, dtype=bool).T[:: max(columns // 40, 1)]
+        for x in (elements, ~elements):
+            np.testing.assert_array_equal(first(x), (x.argmax(1), (x > 0).argmin(1)))
+
+
 @pytest.mark.parametrize("axes", [(1, 0), (1, 0, 2), (2, 1, 0), (1, 2, 0), (3, 1, 0, 2)], ids=str)
 def test_of_equal_elements_the_first_along_the_axes_counts_in_every_order_in_memory(axes: tuple[int, ...]) -> None:
     elements = np.random.default_rng(0).integers(0, 3, (5, 8, 3, 4)[: len(axes)]).astype(np.float32)

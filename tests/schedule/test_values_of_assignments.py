@@ -49,7 +49,7 @@ def test_kernels_have_numpys_values(program: Callable[..., Any], backend: str) -
 
 
 def test_a_new_column_is_loaded_once_for_its_row() -> None:
-    (segment,) = fuse(column).segments(*(np.ones(shape) for shape in ((6, 40), 6, 40)))
+    (segment,) = fuse(column).segments(*(np.ones(shape) for shape in ((6, 12), 6, 12)))
     lines = str(segment.kernel).splitlines()
     loads = [line for line in lines if "T1[" in line]
     depth = {line: len(line) - len(line.lstrip()) for line in lines}

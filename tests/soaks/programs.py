@@ -10,7 +10,8 @@ functions that met their class of types least often, by the counts in the file, 
 repository must be on PYTHONPATH.
 
 The programs run in a child process. A program that ends it or takes too long is counted, and another child goes on
-with the next: "ended in NumPy" if that happened to the plain function alone, else "ended".
+with the next: "ended in NumPy" if that happened to the plain function alone, else "ended". Singular values of
+infinities raise LinAlgError, since LAPACK does not return for some of them.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from tests.random_programs.finite_decompositions import decompositions_of_infinities_raise
 from tests.random_programs.program_comparison import Difference, ProgramSide, Skipped, first_difference, quiet
 from tests.random_programs.program_coverage import LEAST_USES, Coverage
 from tests.random_programs.program_explanations import EXPLAINED, explained
@@ -93,7 +95,10 @@ def run_programs(given: argparse.Namespace) -> None:
     coverage = Coverage.read(given.cover, [*VALUES, *WRITES]) if given.cover else None
     settings = {**STRICT, **({"target": given.target} if given.target else {})}
     kinds: Counter[str] = Counter()
-    with os.fdopen(given.child, "w", buffering=1) as pipe, options(cache_dir=given.cache):
+    with (
+        os.fdopen(given.child, "w", buffering=1) as pipe, options(cache_dir=given.cache),
+        decompositions_of_infinities_raise(),
+    ):  # fmt: skip
         for seed in range(given.seed, given.seed + given.count):
             print(json.dumps(["begins", seed, "NumPy", ""]), file=pipe)
             program = program_of(seed, not given.no_state, coverage)

@@ -17,18 +17,23 @@ from tracefuse.dynamic.layouts import UNIT, Strided
 from tracefuse.ir.extents import Extent, evaluate, product
 from tracefuse.ir.fusion import Fusion
 from tracefuse.ir.indexing import PULLED, flat
+from tracefuse.ir.op_kinds import Reduction
 from tracefuse.ops.roles import ENDING_COPY
 from tracefuse.passes.rewriter import Rewriter, renamed
 from tracefuse.schedule.loop_facts import Facts
 from tracefuse.schedule.memory_orders import MOST_TILES, innermost_loop
 from tracefuse.schedule.row_column_rule import RowColumnFacts
 
-LEAST_ELEMENTS = 1 << 15
-"""Elements of the smallest input that is copied; smaller ones stay in a cache, whatever the order."""
+LEAST_ELEMENTS, LEAST_SEARCHED = 1 << 15, 1 << 12
+"""Elements of the smallest input that is copied; smaller ones stay in a cache, whatever the order. And of one that is
+searched in the order of its indices."""
 
 
 class KernelPart(Protocol):
     """A segment with kernels: facts by local numbers, and the number in the fusion of each."""
+
+    @property
+    def fusion(self) -> Fusion: ...
 
     @property
     def facts(self) -> object: ...
@@ -52,16 +57,20 @@ def inputs_to_copy(
     }
     if not turned:
         return frozenset(), ()
-    wanted = dict.fromkeys(number for part in parts for number in _read_across(part, turned))
+    wanted: dict[int, int] = {}
+    for part in parts:
+        least = LEAST_SEARCHED if _searches_in_order(part) else LEAST_ELEMENTS
+        for number in _read_across(part, turned):
+            wanted[number] = min(least, wanted.get(number, least))
     chosen, guards = [], []
-    for number in wanted:
+    for number, least in wanted.items():
         elements: Extent = product(fusion.shape_of(number))
-        is_large = math.prod(evaluate(e, sizes) for e in fusion.shape_of(number)) >= LEAST_ELEMENTS
+        is_large = math.prod(evaluate(e, sizes) for e in fusion.shape_of(number)) >= least
         if is_large:
             chosen.append(number)
-            guards.append(Guard(LEAST_ELEMENTS, "<=", elements, "an input in another order is copied"))
+            guards.append(Guard(least, "<=", elements, "an input in another order is copied"))
         else:
-            guards.append(Guard(elements, "<=", LEAST_ELEMENTS - 1, "an input in another order stays in a cache"))
+            guards.append(Guard(elements, "<=", least - 1, "an input in another order stays in a cache"))
     return frozenset(chosen), tuple(g for g in guards if not (isinstance(g.left, int) and isinstance(g.right, int)))
 
 
@@ -71,13 +80,24 @@ def _read_across(part: KernelPart, turned: Mapping[int, int]) -> Iterator[int]:
     if not isinstance(facts, Facts):
         return
     unit_axes = {v: turned[o] for v, o in part.originals.items() if v in facts.uses and o in turned}
-    order = _order(facts, unit_axes)
+    order = frozenset((max(facts.reduced or ()),)) if _searches_in_order(part) else _order(facts, unit_axes)
     for value, axis in unit_axes.items():
         last = [list(flat(use[axis : axis + 1]))[-1] for use in facts.uses[value] if use[axis] is not None]
         across = any(order and loop != PULLED and loop not in order for loop in last)
         is_read_often = len(facts.places.get(value, ())) > MOST_TILES and value not in facts.orders
         if (facts.reduced is not None and across) or is_read_often:
             yield part.originals[value]
+
+
+def _searches_in_order(part: KernelPart) -> bool:
+    """Whether a kernel finds the position of an element along several axes: of equal elements the first one counts.
+
+    Its loops then stand in the order of the axes.
+    """
+    facts = part.facts
+    if not isinstance(facts, Facts) or len(facts.reduced or ()) < 2:
+        return False
+    return any(isinstance(node.op, Reduction) and node.op.selects for node in part.fusion.nodes)
 
 
 def _order(facts: Facts, unit_axes: Mapping[int, int]) -> frozenset[int]:

@@ -6,8 +6,10 @@ Must not know: targets, kernels.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import field
 
 from segments.lazy_dataclasses import dataclass
+from tracefuse.ir.extents import Extent
 from tracefuse.ir.fusion import Fusion, Shape
 from tracefuse.schedule.nest import contiguous_strides
 
@@ -20,7 +22,7 @@ class MemoryFacts:
     of 16 bytes. misaligned: inputs whose elements are not aligned to their own size. placed: outputs whose buffers have
     strides of their own or are not aligned to 16 bytes; all other outputs are contiguous and aligned. supplied: outputs
     in buffers of the caller, of any alignment. shared: tensors that may alias another tensor, because of an
-    update in place.
+    update in place. starts: offsets in elements of the first elements of outputs that are slices of their buffers.
     """
 
     strides: Mapping[int, Shape]
@@ -29,6 +31,7 @@ class MemoryFacts:
     placed: frozenset[int] = frozenset()
     shared: frozenset[int] = frozenset()
     supplied: frozenset[int] = frozenset()
+    starts: Mapping[int, Extent] = field(default_factory=dict)
 
     def output_strides(self, fusion: Fusion, output: int) -> Shape:
         """Returns the strides of an output, in elements."""

@@ -56,7 +56,7 @@ class Region:
 
     def output_offset(self, output: int) -> Extent:
         """Returns the offset of an output's element in memory, in elements."""
-        total: Extent = 0
+        total = self.memory.starts.get(output, 0)
         strides = self.memory.output_strides(self.fusion, output)
         for coordinate, stride in zip(self.coordinates(output), strides, strict=True):
             total = total + coordinate * stride

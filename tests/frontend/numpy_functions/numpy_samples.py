@@ -99,7 +99,7 @@ deg2rad: X
 degrees: X
 divide: X, V | I, 4
 divmod: X, 0.75 | I, 4
-equal: X, V
+equal: X, V | X, None | None, X
 exp: X | Z
 exp2: X
 expm1: X
@@ -144,7 +144,7 @@ modf: X | D | R | I
 multiply: X, V | =np.multiply.outer(I, V)
 negative: X
 nextafter: X, 9.0
-not_equal: X, V
+not_equal: X, V | X, None
 positive: X
 pow: V + 2, 2.5
 power: X, 2 | V + 2, V | I, 3
@@ -187,8 +187,8 @@ argmin: X, 1 | N | A, 1 | B | R | R[3:5]
 argpartition: S, 3
 argsort: X, 0 | J, kind="stable" | I % 3, axis=None, stable=True
 around: X, 1
-array_equal: X, X | X, V | N, N, equal_nan=True
-array_equiv: X, X | X, V
+array_equal: X, X | X, V | N, N, equal_nan=True | X, None
+array_equiv: X, X | X, V | X, None
 array_split: X, 3, 1
 astype: X, int
 atleast_1d: X
@@ -239,7 +239,7 @@ fix: X
 flip: X, 0
 fliplr: X
 flipud: X
-full_like: X, 2.5
+full_like: X, 2.5 | X, None | B, None
 geomspace: V + 2, 9.0, 5 | -1.0 - S * S, -8.0, num=4 | V + 2, 9.0, 5, endpoint=False, axis=1
 gradient: W | D | D, axis=1 | W, 0.5, edge_order=2 | D, 2.0, axis=0 | W, np.array([0, 1, 3, 4, 7, 8, 9.5]) | I, axis=0
 gradient: C
@@ -258,7 +258,7 @@ isclose: X, X + 1e-9 | Z, Z + 1e-9
 i0: V | X
 iscomplex: X | Z | C
 iscomplexobj: X | Z
-isin: I, [1, 2, -3] | X, V, invert=True
+isin: I, [1, 2, -3] | X, V, invert=True | X, None | I, 'a', invert=True
 isneginf: R
 isposinf: R
 isreal: X
@@ -271,6 +271,7 @@ linspace: W, 9, 4, dtype=int
 logspace: V, 2.0, 5 | V, 2.0, 4, base=2.0
 matrix_transpose: X
 max: X, 1
+may_share_memory: X, X * 2 | X, X.T | X, [1, 2]
 mean: X, 1 | X, 0, where=B | I, where=B | A, (0, 2), where=A > 1 | X, 1, keepdims=True, where=V > 0 | Z, 1
 mean: X, dtype=float, where=B
 median: X | D, 0 | X, 1, keepdims=True | N, 1 | I, 1 | A, (0, 2) | Z | C
@@ -322,16 +323,17 @@ ravel_multi_index: (J, J % 2), (4, 2) | (J, J), (3, 2), mode='wrap' | (J, J), (3
 real: X | Z
 real_if_close: X
 repeat: V, abs(I[0]) | X, J[:3], axis=0 | X, 2, 1 | V, [1, 0, 3, 2]
-reshape: X, (4, 3)
+reshape: X, (4, 3) | X, None | X, range(12, 13)
 resize: X, (5, 4) | V, 3
 result_type: X, I
-roll: X, 1
+roll: X, 1 | X, range(1, 3), range(2) | X, np.array([1, 2]), (0, 1)
 rollaxis: A, 2
 rot90: X | X, 2 | A, -1, (1, 2)
 round: X | X, 2 | D * 100, -1 | I
 searchsorted: S, X | W, X, sorter=np.argsort(W) | S, W, side='right' | [0.0, 1.0], X | S, N | S, 2.0
 select: [X < 0, X > 1], [X, X * X], 7 | [B, I > 2], [I, I * 2.0]
 shape: X
+shares_memory: X, X[1:] | X, X + 1 | X, 2.0
 sinc: X | I
 size: X
 sort: X, 0 | Z
@@ -345,7 +347,7 @@ swapaxes: X, 0, 1
 take: X, [2, 0], 1 | X, [7, -1, 13], mode='wrap' | X, [5, -2], 0, mode='clip'
 take_along_axis: X, I % 3, 0
 tensordot: X, X.T, 1
-tile: V, 2
+tile: V, 2 | V, range(1, 3) | V, np.array([2, 1])
 trace: Q
 transpose: X
 trapezoid: X | D, dx=0.5, axis=0 | W, [0, 1, 3, 4, 5, 7, 9] | D, X * 2 | Z

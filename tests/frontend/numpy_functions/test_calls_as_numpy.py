@@ -90,7 +90,12 @@ PROGRAMS = (
     "np.nan_to_num(x / 0.0, nan=np.float64(2), posinf=3)", "np.nan_to_num(np.float32([1, np.nan]), nan=2j)",
     "np.nan_to_num((x / 0.0).astype(np.complex64), nan=np.int64(2))", "float((x * 1j).sum())", "int((x * 1j)[0, 0])",
     "np.nanmax(x * 1.0, initial=0.5, where=x > 9)", "np.nanmax(x[0, 0] * 1.0, initial=0.5, where=x[0, 0] > 9)",
+    "np.split(x.tolist(), [1], axis=1), np.array_split([x[0], x[1]], 2, -1)",
     "f'{x.shape[0]} {x.ndim}'", "x == {}, x != float, object() == x, {1, 2} != x, x == slice(2), x == math",
+    "np.dtype(int) == x, x != np.dtype(int), np.dtype(int) == x.sum(), x.dtype in (np.dtype(int), None)",
+    "np.dtype(int) in [x]", "np.logical_and(x, 10**30)", "np.logical_or(2**63, x > 1)", "np.interp(x[0], None, x[0])",
+    "np.logical_and(x, -(2**63)), np.logical_or(x > 1, 300)", "np.concatenate([x, None])", "np.stack([x, {}])",
+    "np.cross(x, None)", "np.matmul(x, None)", "np.einsum('ij,j', x, None)", "np.linalg.solve(x * 1.0, None)",
     "(x != ...) & (x > 1), len in x, None in x, x.sum() == 'a', x.sum() != {}, x[:0] == iter([1])",
 )  # fmt: skip
 
@@ -222,7 +227,7 @@ ERRORS = (
     "x.var(correction=1)", "np.insert(x[0], [], [1, 2])", "np.nan_to_num(x[0, 0], copy=False)",
     "np.sum(x[:0], initial=None)", "np.mean(x, where=None)", "x.max(where=None)", "np.add.reduce(x[:0], initial=None)",
     "np.nanstd(x, ddof=1, correction=2)", "x[[0, 1], [0, 1, 1]]", "np.put_along_axis(x, np.zeros((1, 2), int), 5, 0)",
-    "np.take_along_axis(x, [[0]], 0)", "np.rollaxis([x, x], 1)",
+    "np.take_along_axis(x, [[0]], 0)", "np.rollaxis([x, x], 1)", "np.split([x, x], 2)",
     "np.pad(x, (1, 2, 3))", "np.pad(x, ())", "np.cross(-1, x, axisa=None)",
     "np.quantile(x, 1, out=np.zeros((), np.complex64))",
     "np.median(np.broadcast_to(x, (2, 2, 3)), axis=0, overwrite_input=True)",

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.programs.comparison import difference
 from tracefuse import fuse
 from tracefuse.errors import UnsupportedError
 
@@ -87,11 +88,58 @@ def test_elements_are_read_only_and_flags_without_a_meaning_here_are_refused() -
 
     with pytest.raises(ValueError, match="read-only"):
         fuse(writes, target="reference")(np.ones(3))
-    with pytest.raises(UnsupportedError, match=r"np\.nditer with external_loop cannot be fused yet"):
-        fuse(lambda x: [part.sum() for part in np.nditer(x, flags=["external_loop"])])(np.ones(3))
+    with pytest.raises(UnsupportedError, match=r"np\.nditer with buffered cannot be fused yet"):
+        fuse(lambda x: [part.sum() for part in np.nditer(x, flags=["external_loop", "buffered"])])(np.ones(3))
     with pytest.raises(UnsupportedError, match="copy_if_overlap"):  # NumPy would read a copy
         fuse(lambda x: [a + b for a, b in np.nditer([x, x[::-1]], flags=["copy_if_overlap"])])(np.ones(3))
     with pytest.raises(ValueError, match="flags must be a list or tuple of strings"):
         fuse(lambda x: [a * 2 for a in np.nditer(x, "c_index")], target="reference")(np.ones(3))
     with pytest.raises(ValueError, match="not tracking a multi-index"):
         fuse(lambda x: np.nditer(x).multi_index, target="reference")(np.ones(3))
+
+
+def inner_loops(op: Any, order: str = "K") -> list[Any]:
+    loops = np.nditer(op, flags=["external_loop"], order=order)
+    return [[np.array(part) for part in loop] if isinstance(loop, tuple) else np.array(loop) for loop in loops]
+
+
+def writes_inner_loops(x: Any) -> Any:
+    with np.nditer([x, x[:, :1] + 1.0], [*{"external_loop"}], [["readwrite"], ["readonly"]]) as loops:
+        for part, other in loops:
+            part *= other
+            part[0] = 7
+    return x
+
+
+def broadcast_elements(x: Any) -> Any:
+    pairs = np.broadcast(x, x[:1], 2.0)
+    first = next(pairs)
+    place = pairs.index
+    pairs.reset()
+    out = np.empty(pairs.shape)
+    out.flat = [a * b - c for a, b, c in pairs]
+    return out, first, place, pairs.ndim, pairs.size, pairs.numiter
+
+
+VIEWS: list[Callable[[Any], Any]] = [
+    lambda x: x, lambda x: x.T, lambda x: x[:, ::2], lambda x: x[::-1], lambda x: x[:, ::-1], lambda x: x * 2,
+    lambda x: x.reshape(2, -1, 2).transpose(1, 2, 0), lambda x: x[1:, 1:3], lambda x: x[0],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: [inner_loops(view(x), order) for view in VIEWS for order in "KF"],
+        lambda x: (inner_loops([x, x[0]]), inner_loops([x, x[:, :1] * 2]), inner_loops([x, 2.0])),
+        writes_inner_loops,
+        broadcast_elements,
+    ],
+)
+def test_inner_loops_and_broadcast_elements_are_those_of_numpy(function: Callable[..., Any]) -> None:
+    fused = fuse(function, target="reference")
+    for n in (4, 6):
+        for layout in LAYOUTS.values():
+            mine, right = (layout(np.arange(4.0 * n).reshape(4, n)) for _ in range(2))
+            assert difference(fused(mine), function(right), "result") is None
+            assert difference(mine, right, "argument") is None

@@ -145,6 +145,15 @@ CALLS: dict[str, tuple[list[Any], tuple[str, ...]]] = {
         f"(np.{call}, x)" for call in ("add.at(x, True, 1)", "negative.at(x, np.array(False))",
                                        "maximum.at(x, x.any(), 1)", "divide.at(x, np.array(True), [2.0])")
     )),
+    "initial values in outputs": ([np.array([[1.75, 3.5], [-2.25, 0.25]])], tuple(
+        f"np.{call}, axis=0, initial=-1.5, out=np.zeros(2, {kind}))"
+        for kind in ("int", "bool", "'f2'", "'f4'")
+        for call in ("add.reduce(x", "prod(x", "max(x", "min(x", "sum(x[:0]", "multiply.reduce(x, where=x > 0")
+    )),
+    "transforms into outputs": ([np.arange(5.0).astype(t) for t in ("f2", "f4", "c8")], (
+        "np.fft.fft(x, out=np.zeros(5, complex)) - np.fft.fft(x.astype(complex))",
+        "np.fft.irfft(x, norm='ortho', out=np.zeros(8)) * 1e12 % 1e4",
+    )),
     "the order of a reduction": ([np.array([[2, 9, 0], [-9, 0, -4], [8, 0, -9]], order="F")], (
         "np.arctan2.reduce(np.maximum.accumulate(x, axis=-1, out=np.zeros(x.shape, int)))", "np.arctan2.reduce(x)",
     )),

@@ -140,7 +140,7 @@ def work(region: Region) -> Extent:
 
 def store_at(problem: CpuProblem, body: Body, number: int, coordinates: Sequence[Extent], value: ir.Expression) -> None:
     """Emits the store of one element of an output, at its coordinates."""
-    offset: Extent = 0
+    offset = problem.memory.starts.get(number, 0)
     for coordinate, stride in zip(coordinates, problem.memory.output_strides(problem.fusion, number), strict=True):
         offset = offset + coordinate * stride
     body.store(body.buffer_of(number, written=True), offset, (value,))

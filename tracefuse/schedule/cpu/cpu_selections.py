@@ -30,9 +30,9 @@ from tracefuse.schedule.probe import weights
 from tracefuse.schedule.reduction_states import Accumulator, accumulate, lifted
 from tracefuse.schedule.region_phases import Region
 
-SEARCHED_BYTES, _SEARCHED_BOOLEANS, _PLACED_BOOLEANS = 1 << 14, 2048, 128
+SEARCHED_BYTES, _SEARCHED_BOOLEANS, _PLACED_BOOLEANS, _FIRST_BOOLEANS = 1 << 14, 2048, 128, 16
 """The size of a block, which stays in the L1 cache next to reductions of the same elements; the booleans of a block,
-and of a part of it in which the place of one is searched.
+of a part of it in which the place of one is searched, and at its begin, which often have one.
 """
 
 
@@ -110,6 +110,8 @@ def _select_boolean(body: Body, region: Region, state: Accumulator, inner: Loop,
     """Joins the first boolean of a block that differs from the neutral one, unless the state has such an element."""
     extreme, neutral = state.variables[0], state.neutral[0]
     with body.condition(call("eq", extreme, neutral)):
+        _try_first_booleans(body, region, state, inner, first, last)
+    with body.condition(call("eq", extreme, neutral)):
         best = Variable(body.fresh("best"), extreme.dtype)
         body.append(Declare(best, neutral))
         with body.loop(inner.index, last, "vector", start=first):
@@ -126,6 +128,20 @@ def _select_boolean(body: Body, region: Region, state: Accumulator, inner: Loop,
             found = lanes.first_place(begin, count, lambda element: call("ne", element, neutral))
             with body.condition(call("ne", found, lanes.nowhere)):
                 lanes.join(begin, found)
+
+
+def _try_first_booleans(
+    body: Body, region: Region, state: Accumulator, inner: Loop, first: Extent, last: Extent
+) -> None:
+    """Joins the first boolean that differs from the neutral one if it begins a block: one vector of them."""
+    neutral, length = state.neutral[0], last - first
+    if isinstance(length, int) and length < _FIRST_BOOLEANS:
+        return
+    lanes = _Lanes(body, region, state, inner, GROUPS[1][0].lanes)
+    with body.condition(body.index.compare("le", _FIRST_BOOLEANS, length)):
+        found = lanes.first_place(first, _FIRST_BOOLEANS, lambda element: call("ne", element, neutral))
+        with body.condition(call("ne", found, lanes.nowhere)):
+            lanes.join(first, found)
 
 
 def _select_block(body: Body, region: Region, state: Accumulator, inner: Loop, first: Extent, last: Extent) -> None:

@@ -24,6 +24,7 @@ from tracefuse.schedule.cpu.cpu_row_chunks import SPLIT
 from tracefuse.schedule.cpu.cpu_row_update import ROW_UPDATE
 from tracefuse.schedule.cpu.cpu_scan import SCAN
 from tracefuse.schedule.cpu.cpu_short_loops import SHORT_LOOPS, SHORT_ROWS
+from tracefuse.schedule.cpu.cpu_slice_update import SLICE_UPDATE
 from tracefuse.schedule.cpu.cpu_transpose import TRANSPOSE
 from tracefuse.schedule.cpu.cpu_turned_rows import TURNED_ROWS
 from tracefuse.schedule.recomputation import EXPENSIVE
@@ -39,6 +40,7 @@ def _rates(options: Options) -> Rates:
 
 CPU_TEMPLATES = TemplateSet(
     (
+        SLICE_UPDATE,
         SHORT_LOOPS,
         TURNED_ROWS,
         SHORT_ROWS,

@@ -18,6 +18,7 @@ from tracefuse.frontend.tracer.array_ops import assignment, shaping, traced_ops
 from tracefuse.frontend.tracer.array_ops.in_place import check_writable, into, note_update
 from tracefuse.frontend.tracer.array_ops.index_keys import is_mask
 from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_array
+from tracefuse.frontend.tracer.record.assigned_numbers import without_none
 from tracefuse.frontend.tracer.values.symbolic_size import rank_of
 from tracefuse.frontend.tracer.values.traced import Traced
 from tracefuse.frontend.tracer.values.views import flat_view
@@ -51,7 +52,7 @@ class FlatElements:
                 raise ScalarError("Error setting single item of array.", hint="assign one number, as value[0]",
                                   where=source.user_line())  # fmt: skip
             value = len(value) > 0  # NumPy takes the truth value of the list
-        value = assignment.without_none(value, elements)
+        value = without_none(value, elements.value.dtype)
         values = _repeated(elements, key, value)
         if values is None:
             note_update(base)  # as in NumPy, no values change nothing, but only an array that can be written takes them

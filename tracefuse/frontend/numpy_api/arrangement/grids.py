@@ -12,6 +12,7 @@ import numpy as np
 from tracefuse import dtypes, source
 from tracefuse.errors import DtypeError, ScalarError, ShapeError
 from tracefuse.frontend.numpy_api.algebra import products
+from tracefuse.frontend.numpy_api.arrangement.shapes import require_array
 from tracefuse.frontend.numpy_api.registration.registry import Functions
 from tracefuse.frontend.tracer.array_ops import shaping, traced_ops
 from tracefuse.frontend.tracer.array_ops.integers_as_sizes import as_size
@@ -306,6 +307,7 @@ def _pin_shape(x: Any, function: str, recorder: Recorder) -> list[int]:
 
 @implements(np.diag_indices_from)
 def diag_indices_from(arr: Any) -> Any:
+    require_array(arr, "ndim")
     x = as_array(arr)
     extents, decide = x.extents, x.recorder.decide
     if len(extents) < 2 or not all(decide(extents[0], "==", e, "np.diag_indices_from") for e in extents[1:]):
@@ -314,6 +316,7 @@ def diag_indices_from(arr: Any) -> Any:
 
 
 def _shape_of_matrix(arr: Any, function: str) -> list[int]:
+    require_array(arr, "ndim")
     x = as_array(arr)
     if len(x.extents) != 2:
         raise ScalarError("input array must be 2-d", hint="give a matrix", where=source.user_line())

@@ -72,6 +72,7 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Any:
     axes = axis if isinstance(axis, (tuple, list)) else (axis,)
     if not traced.extents and not axes:
         raise ShapeError("np.roll of an array without axes along axis=()", hint="give an array with axes")
+    shift = shift.tolist() if isinstance(shift, np.ndarray) else shift
     shifts = shift if isinstance(shift, (tuple, list)) else (shift,) * len(axes)
     axes = axes * len(shifts) if len(axes) == 1 else axes
     result = traced if axes else traced_ops.copy(traced)
@@ -194,6 +195,7 @@ def _repeated_positions(library: Any, counts: Any) -> Any:
 def tile(A: Any, reps: Any) -> Any:
     traced = as_tensor(A)
     recorder = traced.recorder
+    reps = reps.tolist() if isinstance(reps, np.ndarray) else reps
     counts = list(map(as_size, reps if isinstance(reps, (tuple, list)) else (reps,)))
     rank = max(len(counts), len(traced.extents))
     traced = shaping.expand_dims(traced, tuple(range(rank - len(traced.extents)))) if rank > len(traced.extents) else traced  # fmt: skip # noqa: E501

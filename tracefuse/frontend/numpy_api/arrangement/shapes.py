@@ -58,14 +58,22 @@ def moveaxis(a: Any, source: Any, destination: Any) -> Any:
     return shaping.moveaxis(a, source, destination)
 
 
+def _is_list(a: Any) -> bool:
+    return isinstance(a, (list, tuple)) or (isinstance(a, Traced) and a.is_list)
+
+
+def require_array(a: Any, name: str) -> None:
+    """Raises NoAttributeError for a list or a number of Python: NumPy reads an attribute that arrays alone have."""
+    weak = a.weak if isinstance(a, Traced) else None
+    if weak is not None or _is_list(a):
+        message = f"{weak or 'list'!r} object has no attribute {name!r}"
+        raise NoAttributeError(message, hint="give an array: np.array(a)", where=source.user_line())
+
+
 @implements(np.rollaxis)
 def rollaxis(a: Any, axis: int, start: int = 0) -> Any:
-    traced = as_traced(a)
-    if isinstance(a, (list, tuple)) or traced.is_list:
-        raise NoAttributeError(
-            "'list' object has no attribute 'ndim'", hint="give an array: np.array(a)", where=source.user_line()
-        )
-    rank = len(traced.extents)
+    require_array(a, "ndim")
+    rank = len(as_traced(a).extents)
     axis, place = normalize_axis(axis, rank), operator.index(start)
     # NumPy counts a negative start from the last axis, not from the end.
     start = normalize_axis(place + rank if -rank <= place < 0 else place, rank + 1)
@@ -218,7 +226,8 @@ def _split_along(ary: Any, indices_or_sections: Any, axis: Any, *, equal: bool) 
     traced = as_tensor(ary)
     recorder = traced.recorder
     dim = normalize_axis(operator.index(axis), len(traced.extents))
-    extent = recorder.sizes(traced.extents)[dim]
+    whole = traced.extents[0 if _is_list(ary) else dim]  # NumPy takes the length of a list for any axis
+    extent = wrap(whole, recorder)
     if isinstance(indices_or_sections, (list, tuple, np.ndarray)):
         cuts = [0, *map(as_size, indices_or_sections), extent]
     else:
@@ -226,10 +235,11 @@ def _split_along(ary: Any, indices_or_sections: Any, axis: Any, *, equal: bool) 
         if count < 1:
             raise ShapeError("number sections must be larger than 0.")
         if equal:
+            require_array(ary, "shape")
             message = f"split: axis {dim} does not divide into {count} equal parts: {{left}} elements are left over"
             over = traced.extents[dim] % count
             recorder.builder.require(over, "==", 0, message, "use np.array_split", source.user_line())
-        each, extra = traced.extents[dim] // count, 0 if equal else traced.extents[dim] % count
+        each, extra = whole // count, 0 if equal else whole % count
         cuts = [0, *(wrap(each * k + minimum(extra, k), recorder) for k in range(1, count)), extent]
     before = (slice(None),) * dim
     return [shaping.getitem(traced, (*before, slice(cuts[k], cuts[k + 1]))) for k in range(len(cuts) - 1)]
@@ -248,6 +258,7 @@ def array_split(ary: Any, indices_or_sections: Any, axis: Any = 0) -> Any:
 @implements(np.hsplit)
 def hsplit(ary: Any, indices_or_sections: Any) -> Any:
     _check_rank("hsplit", ary, 1)
+    require_array(ary, "ndim")
     return split(ary, indices_or_sections, 0 if len(as_traced(ary).extents) == 1 else 1)
 
 

@@ -13,8 +13,6 @@ INSTEAD = {
     "array2string": _TEXT, "array_repr": _TEXT, "array_str": _TEXT, "datetime_as_string": _DATES,
     "busday_count": _DATES, "busday_offset": _DATES, "is_busday": _DATES,
     "einsum_path": "call it outside the fused function; einsum needs no path here",
-    "may_share_memory": "traced values have no memory; results share none with arguments",
-    "shares_memory": "traced values have no memory; results share none with arguments",
     "save": _FILE, "savetxt": _FILE, "savez": _FILE, "savez_compressed": _FILE,
 }  # fmt: skip
 """The hint for each refused function, by name."""

@@ -6,6 +6,7 @@ An op that names its function needs no code here: its array parameters become op
 from __future__ import annotations
 
 import enum
+import functools
 import inspect
 import operator
 import warnings
@@ -16,7 +17,7 @@ import numpy as np
 
 from tracefuse import source
 from tracefuse.dtypes import DType
-from tracefuse.errors import DtypeError, OutOfRangeError, ShapeError
+from tracefuse.errors import DtypeError, OperandError, OutOfRangeError, ShapeError
 from tracefuse.frontend.numpy_api.registration.registry import Functions
 from tracefuse.frontend.tracer.array_ops import traced_ops
 from tracefuse.frontend.tracer.array_ops.assignment import array_of
@@ -30,6 +31,7 @@ from tracefuse.frontend.tracer.array_ops.traced_ops import (
     refuse,
 )
 from tracefuse.frontend.tracer.array_ops.whole_arrays import record_whole
+from tracefuse.frontend.tracer.libraries.stage_calls import call_or_refuse
 from tracefuse.frontend.tracer.values import views
 from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.values.traced import Traced, holds_traced
@@ -101,6 +103,10 @@ def call_whole(op: WholeArrayOp, name: str, arguments: Mapping[str, Any]) -> Any
     parameters = {key: value for key, value in arguments.items() if key not in IGNORED}
     out = parameters.pop("out", None)
     operands = {key: parameters.pop(key) for key in op.parameters if _is_operand(op, key, parameters.get(key))}
+    for key in op.parameters:
+        value = arguments.get(key)
+        if key not in operands and key not in op.either and (isinstance(value, str) or not op.optional):
+            raise OperandError(f"{name}: {type(value).__name__} is no array of numbers", hint=f"give an array as {key}")
     known = dict(op.attributes)
     attributes = {key: as_attribute(name, key, value) for key, value in parameters.items() if key in known}
     refuse(name, **{key: v for key, v in parameters.items() if key not in known and key not in op.parameters})
@@ -169,6 +175,8 @@ _BY_AXIS_INTO_OUTPUTS = {*_ALONG_AXES, np.fft.rfftn, np.fft.rfft2}
 _OF_ONE_AXIS = {np.fft.fft, np.fft.ifft, np.fft.rfft, np.fft.irfft, np.fft.hfft, np.fft.ihfft}
 """Transforms that check their axis before the type of the elements."""
 
+_TRANSFORMS = {*_OF_SEVERAL_AXES, *_OF_ONE_AXIS}
+
 
 def _axes_of_transform(given: Mapping[str, Any], default: Any) -> Any:
     """The axes along which a call transforms: those it names, as many as `s` has entries, or all."""
@@ -227,6 +235,26 @@ _IGNORING_OUTPUTS = frozenset(filter(_ignores_output, (np.fft.ifft2, np.fft.irff
 """Transforms that do not write into `out=`: NumPy's own do not pass it on in some versions."""
 
 
+def _depends_on_output(function: Any, given: Mapping[str, Any]) -> bool:
+    """Whether the type of `out=` decides the bits: of transforms of narrow numbers into doubles, and of halves.
+
+    NumPy computes the former in doubles. It scales halves by a half, and rounds the products to the type of `out`.
+    """
+    if given.get("out") is None:
+        return False
+    kind, target = as_operand(given["a"]).value.dtype, as_operand(given["out"]).value.dtype
+    if function in _TO_REALS and kind.is_half:
+        return True
+    is_narrow = kind.name in ("float16", "float32", "complex64")
+    return is_narrow and target.name in ("float64", "complex128")
+
+
+def _into_type(function: Any, dtype: Any, **keywords: Any) -> Any:
+    """Calls a transform with an array of a type as `out=`."""
+    narrow = function(**keywords)
+    return function(**keywords, out=np.empty(narrow.shape, dtype))
+
+
 def _is_open(given: dict[str, Any], signature: inspect.Signature) -> bool:
     """Whether the arguments of a transform name no axes, so that it has those of its operand."""
     return given.get("axes", signature.parameters["axes"].default) is None and given.get("s") is None
@@ -246,13 +274,15 @@ def implementation_of(op: WholeArrayOp, function: Any) -> Any:
             return as_operand(given["a"])
         if function in _OF_SEVERAL_AXES:
             _check_axes(function, given, signature)
-        if given.get("out") is not None and function in _TO_REALS and as_operand(given["a"]).value.dtype.is_half:
-            # NumPy scales by a half, and rounds the products to the type of out.
-            raise missing(f"{name} of float16 with out=", f"write out[...] = {name}(x.astype(np.float32))")
         if function in _OF_SEVERAL_AXES and _is_open(given, signature) and len(as_operand(given["a"]).extents) == 1:
             given["axes"] = (0,)  # the number of axes decides the type of the result for float16
         if function in _BY_AXIS_INTO_OUTPUTS and given.get("out") is not None and given.get("s") is not None:
             _check_sizes_of_output(name, given, signature.parameters["axes"].default)
+        if function in _TRANSFORMS and _depends_on_output(function, given):
+            out = given.pop("out")
+            refusal = missing(f"{name} with out= of another type", f"write out[...] = {name}(x)")
+            computed = functools.partial(_into_type, function, as_operand(out).value.dtype.numpy)
+            return into(out, call_or_refuse(computed, name, (), given, refusal))
         result = call_whole(op, name, given)
         return _NAMED[function](*result) if function in _NAMED and isinstance(result, tuple) else result
 

@@ -19,6 +19,7 @@ from tracefuse.frontend.numpy_api.arrangement import (
     packed_bits,
     padding,
     shapes,
+    shared_memory,
     strided_views,
 )
 from tracefuse.frontend.numpy_api.hints import refusals
@@ -39,7 +40,7 @@ from tracefuse.frontend.tracer.values.traced import Traced, holds_traced
 _MODULES = (
     whole_array_calls, elementwise, reductions, shapes, moving_elements, products, nan_reductions, order_statistics,
     calculus, coefficients, grids, inserted_elements, packed_bits, padding, selection, norms, counting, element_writes,
-    eigenvalues, data_decided, strided_views,
+    eigenvalues, data_decided, strided_views, shared_memory,
 )  # fmt: skip
 
 FUNCTIONS: dict[Any, Callable[..., Any]] = {
@@ -83,6 +84,8 @@ def call(function: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> A
     arguments = tuple(map(array_of_object, arguments))
     keywords = {key: array_of_object(one) for key, one in keywords.items()}
     keywords = dict(reductions.named_parameters(getattr(function, "__name__", ""), keywords))
+    if range in map(type, (*arguments, *keywords.values())):
+        arguments, keywords = _without_ranges(function, arguments, keywords)
     is_writing = function in element_writes.FUNCTIONS or _writes(function, arguments, keywords)
     is_new = not is_writing and not whole_array_calls.returns_operand(function, arguments, keywords)
     if function in whole_array_calls.LIBRARY_FUNCTIONS and is_new:
@@ -92,8 +95,8 @@ def call(function: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> A
         if function.__module__ == "numpy.linalg" and handler_around() == "try":
             with suppress(UnsupportedError):
                 return call_between_stages(function, f"np.linalg.{function.__name__}", arguments, keywords)
-    if is_writing:
-        return _recorded(function, arguments, keywords)  # nothing else writes into an array
+    if is_writing or function in shared_memory.FUNCTIONS:  # nothing else writes into an array, or knows its memory
+        return _recorded(function, arguments, keywords)
     try:
         return _recorded(function, arguments, keywords)
     except (UnsupportedError, TypeError) as error:
@@ -110,6 +113,17 @@ def call(function: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> A
     if function in _GIVING_VIEWS or function not in FUNCTIONS or not isinstance(refusal, UnsupportedError):
         raise refusal
     return call_or_refuse(function, f"np.{function.__name__}", arguments, keywords, refusal)
+
+
+def _without_ranges(function: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> Any:
+    """Arguments with tuples in place of ranges, but for an axis that NumPy takes as a number or a tuple alone."""
+    named = dict(zip(_signature_of(function).parameters, arguments, strict=False)) | keywords
+    axis = None if function in (np.roll, np.flip) else named.get("axis")
+
+    def without(one: Any) -> Any:
+        return tuple(one) if type(one) is range and one is not axis else one
+
+    return tuple(map(without, arguments)), {name: without(one) for name, one in keywords.items()}
 
 
 def _writes(function: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> bool:

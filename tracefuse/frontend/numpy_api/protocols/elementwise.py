@@ -21,6 +21,7 @@ from tracefuse.frontend.tracer.array_ops.assignment import filling
 from tracefuse.frontend.tracer.array_ops.in_place import into
 from tracefuse.frontend.tracer.array_ops.integers_as_sizes import as_size
 from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_array, as_tensor, as_traced
+from tracefuse.frontend.tracer.record.assigned_numbers import without_none
 from tracefuse.frontend.tracer.record.computed_numbers import is_computed
 from tracefuse.frontend.tracer.values import views
 from tracefuse.frontend.tracer.values.operands import RANGE
@@ -277,6 +278,7 @@ def _like(prototype: Any, value: Any, dtype: Any, shape: Any, device: Any, order
     recorder.require_device(device)
     target = traced.value.dtype if dtype is None else dtype_of(dtype)
     extents = traced.extents if shape is None else shaping.new_shape(shape, recorder)
+    value = without_none(value, target)
     filled = value if not isinstance(value, (np.ndarray, list, tuple)) else as_tensor(value)
     if isinstance(filled, (complex, np.complexfloating, Traced)):
         traced_ops.warn_of_lost_parts(as_traced(filled).value.dtype, target)

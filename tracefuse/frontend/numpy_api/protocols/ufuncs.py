@@ -133,6 +133,9 @@ def _recorded(ufunc: np.ufunc, method: str, inputs: Sequence[Any], keywords: dic
         return updates_at_positions.update_at(ufunc, *inputs)
     if method != "__call__":
         raise missing(f"np.{ufunc.__name__}.{method}", "use the function itself or a reduction")
+    if ufunc in (np.equal, np.not_equal) and not keywords and any(x is None for x in inputs):
+        (array,) = (as_tensor(x) for x in inputs if x is not None)
+        return array.recorder.movement("full", [ufunc is np.not_equal], shape=array.extents)  # no number equals None
     return _call(ufunc, inputs, keywords)
 
 

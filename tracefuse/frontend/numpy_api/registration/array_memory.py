@@ -60,7 +60,7 @@ def strides_in_bytes(x: Traced) -> tuple[Any, ...]:
         raise _without_strides("an array without elements")
     if 1 in x.extents and not is_new:
         raise _without_strides("an argument, or a view, along an axis of extent 1")
-    return tuple(wrap(_known_stride(x, stride) * itemsize, recorder) for stride in strides)
+    return tuple(wrap(known_stride(x, stride) * itemsize, recorder) for stride in strides)
 
 
 def _without_strides(of: str) -> UnsupportedError:
@@ -70,7 +70,7 @@ def _without_strides(of: str) -> UnsupportedError:
     )  # fmt: skip
 
 
-def _known_stride(x: Traced, stride: Extent) -> Extent:
+def known_stride(x: Traced, stride: Extent) -> Extent:
     """Returns a stride; one that depends on the layout of an argument as a guarded integer."""
     recorder = x.recorder
     if recorder.depends_on_layout(stride):
@@ -129,6 +129,7 @@ def reshape(x: Traced, shape: Any, order: str | None, copy: bool | None, *, is_c
 
     Raises ShapeError, a ValueError, if `copy` is False and the elements have no view of that shape.
     """
+    shape = x.recorder.sizes(x.extents) if shape is None else shape
     array = views.in_order(traced_ops.copy(x), order or "C", [x]) if copy else x
     if copy and not x.is_immutable:
         array.own_memory()  # also of an array without axes

@@ -19,7 +19,7 @@ from tracefuse.frontend.numpy_api.registration.registry import Functions
 from tracefuse.frontend.tracer.array_ops import assignment, shaping, traced_ops
 from tracefuse.frontend.tracer.array_ops.in_place import into, note_update
 from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_array, missing
-from tracefuse.frontend.tracer.record.assigned_numbers import check_has_no_axes, scalar_in
+from tracefuse.frontend.tracer.record.assigned_numbers import check_has_no_axes, scalar_in, without_none
 from tracefuse.frontend.tracer.values import views
 from tracefuse.frontend.tracer.values.traced import Traced
 from tracefuse.ir.axes import normalize_axis
@@ -61,7 +61,7 @@ _WEAK = {"bool": bool_, "int": dtypes.uint8, "float": dtypes.float16, "complex":
 def fill(a: Any, value: Any) -> None:
     """Assigns one number to every element, as NumPy assigns it to one element."""
     target = as_array(a)
-    value = assignment.without_none(value, target)
+    value = without_none(value, target.value.dtype)
     check_has_no_axes(value, target.value.dtype)
     value = scalar_in(value, target.value.dtype, target.recorder)
     into(a, assignment.filling(value, target.extents, target.value.dtype, target))

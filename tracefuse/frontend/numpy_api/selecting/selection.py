@@ -196,6 +196,8 @@ def _is_elementwise(nodes: Sequence[Node], x: Traced) -> bool:
 @implements(np.array_equal)
 def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Any:
     """A traced bool; False if the shapes differ, which tracing knows."""
+    if a1 is None or a2 is None:
+        return False
     first, second = as_array(a1), as_array(a2)
     recorder = first.recorder
     same = len(first.extents) == len(second.extents) and all(
@@ -212,6 +214,8 @@ def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Any:
 @implements(np.array_equiv)
 def array_equiv(a1: Any, a2: Any) -> Any:
     """array_equal after broadcasting."""
+    if a1 is None or a2 is None:
+        return bool(np.size(a1 if a2 is None else a2) == 0)
     first, second = as_array(a1), as_array(a2)
     decide = first.recorder.decide
     for m, n in zip(reversed(first.extents), reversed(second.extents), strict=False):

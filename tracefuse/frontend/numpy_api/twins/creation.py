@@ -22,7 +22,13 @@ from tracefuse.frontend.numpy_api.arrangement import grids, strided_views
 from tracefuse.frontend.numpy_api.library_calls import random_calls, sampled_functions
 from tracefuse.frontend.numpy_api.protocols.list_arguments import TAKING_LISTS
 from tracefuse.frontend.numpy_api.registration import array_memory
-from tracefuse.frontend.numpy_api.twins import element_iterators, scipy_calls, tree_functions, window_functions
+from tracefuse.frontend.numpy_api.twins import (
+    element_iterators,
+    inner_loop_iterators,
+    scipy_calls,
+    tree_functions,
+    window_functions,
+)
 from tracefuse.frontend.numpy_api.twins.even_ranges import are_floats, between_ends, floats, integers
 from tracefuse.frontend.numpy_api.twins.index_grids import RecordedGrid, RecordedJoin
 from tracefuse.frontend.tracer.array_ops import shaping, traced_ops
@@ -32,7 +38,7 @@ from tracefuse.frontend.tracer.array_ops.constant_arrays import constant_calls, 
 from tracefuse.frontend.tracer.array_ops.integers_as_sizes import as_size
 from tracefuse.frontend.tracer.array_ops.masked_elements import with_elements
 from tracefuse.frontend.tracer.array_ops.traced_ops import apply, iota, recorder_of
-from tracefuse.frontend.tracer.record.assigned_numbers import checked_entries
+from tracefuse.frontend.tracer.record.assigned_numbers import checked_entries, without_none
 from tracefuse.frontend.tracer.record.recorder import Recorder, current
 from tracefuse.frontend.tracer.values import views
 from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize, extent_of, wrap
@@ -126,12 +132,13 @@ def _of_module(original: Callable[..., Any], record: Callable[..., Any]) -> Call
 def _shape(shape: Any) -> Any:
     if isinstance(shape, Traced) and not shape.extents:  # first: the class of a traced array is numpy.ndarray
         return (shape,)
-    return tuple(int(entry) for entry in shape) if isinstance(shape, np.ndarray) else shape
+    return tuple(map(int, shape)) if isinstance(shape, (np.ndarray, range)) else shape
 
 
 def filled(recorder: Recorder, shape: Any, value: Any, dtype: Any) -> Any:
     """An array of `shape` with every element `value`; dtype None: the type of the value."""
     target = None if dtype is None else dtype_of(dtype)
+    value = value if target is None else without_none(value, target)
     extents = shaping.new_shape(_shape(shape), recorder)
     if isinstance(value, (bool, int, float, complex, SymbolicSize)):
         if target is not None and isinstance(value, complex):
@@ -225,7 +232,8 @@ def rfftfreq(recorder: Recorder, n: Any, d: Any = 1.0, **more: Any) -> Any:
 
 
 _replaces(np.ndenumerate)(element_iterators.ndenumerate)
-_replaces(np.nditer)(element_iterators.nditer)
+_replaces(np.nditer)(inner_loop_iterators.nditer)
+_replaces(np.broadcast)(inner_loop_iterators.broadcast)
 
 
 @_replaces(np.eye)

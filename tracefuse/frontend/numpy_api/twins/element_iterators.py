@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from tracefuse import source
-from tracefuse.errors import ScalarError, ShapeError, UnsupportedError
+from tracefuse.errors import ShapeError, UnsupportedError
 from tracefuse.frontend.tracer.array_ops import shaping, traced_ops
 from tracefuse.frontend.tracer.array_ops.constant_arrays import recorded_constant
 from tracefuse.frontend.tracer.array_ops.traced_ops import as_array
@@ -22,9 +22,6 @@ from tracefuse.frontend.tracer.values import views
 from tracefuse.frontend.tracer.values.traced import Traced, holds_traced
 from tracefuse.ir.fusion import Shape
 
-_FLAGS = frozenset({"multi_index", "c_index", "f_index", "refs_ok", "zerosize_ok"})
-_OPERAND_FLAGS = frozenset({"readonly", "readwrite", "writeonly", "allocate", "no_broadcast"})
-"""The flags with which NumPy makes no copy of an operand."""
 _WRITES = frozenset({"readwrite", "writeonly"})
 _READ_FROM_ITERATOR = (
     "finished", "has_index", "has_multi_index", "index", "iterindex", "itersize", "iterrange", "multi_index", "ndim",
@@ -42,33 +39,19 @@ def ndenumerate(recorder: Recorder, arr: Any) -> Any:
     return ((place, shaping.getitem(arr, place)) for place in np.ndindex(shape))
 
 
-def nditer(
-    recorder: Recorder, op: Any, flags: Any = None, op_flags: Any = None, op_dtypes: Any = None, order: str = "K",
-    *others: Any, **more: Any,
-) -> Any:  # fmt: skip
-    """An iterator over the elements of arrays that are broadcast together, as views without axes."""
-    operands = list(op) if isinstance(op, list | tuple) else [op]
-    if not any(isinstance(operand, Traced) for operand in operands):
-        make: Any = np.nditer
-        return make(op, flags, op_flags, op_dtypes, order, *others, **more)
-    if isinstance(flags, str):
-        raise ScalarError(
-            "Iterator global flags must be a list or tuple of strings", hint=f"give [{flags!r}]",
-            where=source.user_line(),
-        )  # fmt: skip
-    given, of_operands = frozenset(flags or ()), _flags_of_each(op_flags, len(operands))
-    others_given = sorted((given - _FLAGS).union(*of_operands) - _OPERAND_FLAGS)
-    if op_dtypes is not None or others or more or others_given:
-        names = [*others_given, *more, *(("op_dtypes",) if op_dtypes is not None else ())]
-        raise traced_ops.missing(f"np.nditer with {', '.join(names) or 'more arguments'}", _HINT)
-    return ElementIterator(recorder, operands, given, op_flags, order)
-
-
-def _flags_of_each(op_flags: Any, count: int) -> list[Sequence[str]]:
+def flags_of_each(op_flags: Any, count: int) -> list[Sequence[str]]:
     """The flags of each operand. op_flags: those of all operands, a list for each, or None."""
     if not op_flags:
         return [()] * count
     return [op_flags] * count if isinstance(op_flags[0], str) else list(op_flags)
+
+
+def writes_of(op_flags: Any, operands: Sequence[Any]) -> list[bool]:
+    """Whether the elements of each operand can be written."""
+    return [
+        one is None if op_flags is None else not _WRITES.isdisjoint(own)
+        for one, own in zip(operands, flags_of_each(op_flags, len(operands)), strict=True)
+    ]
 
 
 class ElementIterator:
@@ -82,7 +65,7 @@ class ElementIterator:
         self, recorder: Recorder, operands: Sequence[Any], flags: frozenset[str], op_flags: Any, order: str
     ) -> None:
         self._recorder, self._body, self._flags = recorder, recorder.body, flags
-        given = [None if one is None else _operand(recorder, one) for one in operands]
+        given = [None if one is None else operand_of_iterator(recorder, one) for one in operands]
         stand_ins = [None if one is None else _without_elements(recorder, one) for one in given]
         more: dict[str, Any] = {} if op_flags is None else {"op_flags": op_flags}
         make: Any = np.nditer
@@ -94,10 +77,7 @@ class ElementIterator:
             _new_array(recorder, made) if one is None else one
             for one, made in zip(given, self._positions.operands, strict=True)
         )
-        self._writes = [
-            one is None if op_flags is None else not _WRITES.isdisjoint(own)
-            for one, own in zip(operands, _flags_of_each(op_flags, len(operands)), strict=True)
-        ]
+        self._writes = writes_of(op_flags, operands)
         self._is_at_start = True
 
     def __getattr__(self, name: str) -> Any:
@@ -186,7 +166,7 @@ def _refuse_in_body() -> NoReturn:
     )
 
 
-def _operand(recorder: Recorder, value: Any) -> Any:
+def operand_of_iterator(recorder: Recorder, value: Any) -> Any:
     """An operand as a traced array."""
     return as_array(value) if holds_traced(value) else recorded_constant(recorder, np.asarray(value))
 

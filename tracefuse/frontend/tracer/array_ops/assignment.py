@@ -45,6 +45,7 @@ from tracefuse.frontend.tracer.record.assigned_numbers import (
     is_number,
     number_in,
     scalar_in,
+    without_none,
 )
 from tracefuse.frontend.tracer.values.nested_lists import check_depth
 from tracefuse.frontend.tracer.values.symbolic_size import rank_of
@@ -60,7 +61,7 @@ from tracefuse.ops import REGISTRY
 def setitem(x: Traced, key: Any, value: Any) -> None:
     """Assigns x[key] = value."""
     check_writable(x)
-    value = without_none(value, x)
+    value = without_none(value, x.value.dtype)
     x, parts = with_axes_of_truth(x, key_parts(key))
     if len(parts) == 1 and isinstance(parts[0], (bool, np.bool_)):  # a mask without axes: all of the array or nothing
         if parts[0]:
@@ -174,20 +175,9 @@ def assigned_list(values: Sequence[Any], target: Traced) -> Any:
     return array_of(checked_entries(values, target.value.dtype, target.recorder))
 
 
-def without_none(value: Any, target: Traced) -> Any:
-    """Returns what NumPy makes of an assigned None: NaN, or False. Raises DtypeError where that is an integer."""
-    if value is not None:
-        return value
-    kind = target.value.dtype.kind
-    if target.value.dtype.is_integer:
-        text = "int() argument must be a string, a bytes-like object or a real number, not 'NoneType'"
-        raise DtypeError(text, hint="assign a number", where=source.user_line())
-    return False if kind == "bool" else complex(np.nan, np.nan) if kind == "complex" else np.nan
-
-
 def elements_of(value: Any, target: Traced) -> Any:
     """Returns a value as an array of the type of `target`, as np.array(value, target.dtype) converts it."""
-    dtype, value = target.value.dtype, without_none(value, target)
+    dtype, value = target.value.dtype, without_none(value, target.value.dtype)
     if isinstance(value, (list, tuple)):
         value = assigned_list(value, target)
     check_is_real(value, dtype)

@@ -228,6 +228,7 @@ def reduce(
         _check_mask(x, where)
     if initial is not None:
         initial = _initial(op, x, chosen, initial)
+        initial = initial if out is None else _as_stored(initial, as_traced(out).value.dtype)
         if op.needs_elements and is_empty(x, axes):
             result = filled(x, axes, keepdims, initial)
             return result if out is None else into(out, astype(result, out.dtype, copy=False))
@@ -321,6 +322,16 @@ def _reduced_axes(op: Reduction, axis: Any, rank: int) -> tuple[int, ...]:
     if rank == 0 and op.result != "float" and isinstance(axis, (int, np.integer)) and axis in (0, -1):
         return ()
     return axes_of(axis, rank)
+
+
+def _as_stored(initial: Any, target: DType) -> Any:
+    """Returns an initial value as NumPy reads it back from `out=`, where it stores it first."""
+    if isinstance(initial, Traced):
+        kind = initial.value.dtype
+        return initial if kind is target else astype(astype(initial, target), kind)
+    real = initial.real if np.iscomplexobj(initial) and target.kind in ("int", "uint", "float") else initial
+    with np.errstate(all="ignore"):
+        return initial.dtype.type(np.asarray(real).astype(target.numpy)[()])
 
 
 def _initial(op: Reduction, x: Traced, chosen: DType | None, initial: Any) -> Any:

@@ -42,6 +42,16 @@ def number_in(value: complex, dtype: DType, recorder: Any) -> Any:
     return bool(value) if dtype.kind == "bool" else value
 
 
+def without_none(value: Any, dtype: DType) -> Any:
+    """Returns what NumPy makes of None as an element: NaN, or False. Raises DtypeError where that is an integer."""
+    if value is not None:
+        return value
+    if dtype.is_integer:
+        text = "int() argument must be a string, a bytes-like object or a real number, not 'NoneType'"
+        raise DtypeError(text, hint="give a number", where=source.user_line())
+    return False if dtype.kind == "bool" else complex(math.nan, math.nan) if dtype.is_complex else math.nan
+
+
 def check_is_real(value: Any, dtype: DType) -> None:
     """Raises DtypeError for a complex number of Python, also a computed one, as an element of a real type."""
     is_complex = isinstance(value, complex) and not isinstance(value, np.generic)
@@ -78,6 +88,8 @@ def checked_entries(values: Any, dtype: DType, recorder: Any) -> Any:
     for value in leaves_of(values):
         if isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic):
             number_in(value, dtype, recorder)
+        elif value is None:
+            computed[id(value)] = without_none(value, dtype)
         else:
             entry = scalar_in(value, dtype, recorder) if in_list else value
             checked = checked_number(entry, dtype, recorder)
