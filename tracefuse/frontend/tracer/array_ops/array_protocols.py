@@ -83,7 +83,7 @@ def equals_no_number(array: Traced, value: Any) -> bool:
 def without_equals(name: str, array: Traced, value: Any) -> Any:
     """What `array == value` or `array != value` gives for such an object. name: "eq" or "ne"."""
     if array.extents:
-        return array.recorder.movement("full", [name == "ne"], shape=array.extents)
+        return np.full_like(array, name == "ne", dtype=bool)
     one = np.zeros((), array.value.dtype.numpy)  # whether NumPy's or Python's truth value depends on the types
     return getattr(operator, name)(one[()] if array.is_immutable else one, value)
 
