@@ -95,7 +95,10 @@ PROGRAMS = (
     "np.dtype(int) == x, x != np.dtype(int), np.dtype(int) == x.sum(), x.dtype in (np.dtype(int), None)",
     "np.dtype(int) in [x]", "np.logical_and(x, 10**30)", "np.logical_or(2**63, x > 1)", "np.interp(x[0], None, x[0])",
     "np.logical_and(x, -(2**63)), np.logical_or(x > 1, 300)", "np.concatenate([x, None])", "np.stack([x, {}])",
-    "np.cross(x, None)", "np.matmul(x, None)", "np.einsum('ij,j', x, None)", "np.linalg.solve(x * 1.0, None)",
+    "it = x.flat; a = next(it), next(it), it.index, it.coords; a, [v * 2 for v in it]",
+    "next(x.flat), next(x[:0].flat)",
+    "x == [].append, x != 'a'.upper, x == math.sin, x == x.sum", "np.cross(x, None)",
+    "np.matmul(x, None)", "np.einsum('ij,j', x, None)", "np.linalg.solve(x * 1.0, None)",
     "(x != ...) & (x > 1), len in x, None in x, x.sum() == 'a', x.sum() != {}, x[:0] == iter([1])",
 )  # fmt: skip
 

@@ -32,7 +32,7 @@ def with_variables_for_entries_of_tuples(function: ast.FunctionDef) -> None:
     """Replaces such variables of a function, in place."""
     lengths = _lengths(function)
     if lengths:
-        _Entries(*lengths).generic_visit(function)
+        _TupleEntries(*lengths).generic_visit(function)
 
 
 def _lengths(function: ast.FunctionDef) -> tuple[dict[str, int], frozenset[str]] | None:
@@ -65,7 +65,7 @@ def _length(value: ast.expr) -> int:
     return len(value.elts)
 
 
-class _Entries(ast.NodeTransformer):
+class _TupleEntries(ast.NodeTransformer):
     """The assignments and reads of such variables. lengths: by variable. optional: those that are `None` at times."""
 
     def __init__(self, lengths: Mapping[str, int], optional: frozenset[str]) -> None:
