@@ -355,3 +355,31 @@ def test_rows_that_variables_keep_are_views(program: Any) -> None:
     fused = fuse(program)
     for values in ARRAYS[:2]:
         assert _are_equal(fused(np.array(values)), program(np.array(values)))
+
+
+def counter_in_a_tuple(x: Any) -> Any:
+    held = None
+    for i in range(len(x)):
+        held = (i, 5)
+    return held
+
+
+def counter_in_a_list(x: Any) -> Any:
+    held = None
+    for i in range(len(x)):
+        held = [i, 5]
+    return held
+
+
+def counter_in_a_slice(x: Any) -> Any:
+    part = None
+    for i in range(len(x)):
+        part = slice(i, i + 1)
+    return x[part]
+
+
+@pytest.mark.parametrize("program", [counter_in_a_tuple, counter_in_a_list, counter_in_a_slice])
+def test_objects_that_hold_the_counter_are_those_of_the_last_iteration(program: Any) -> None:
+    fused = fuse(program)
+    for size in (20, 33):
+        assert _are_equal(fused(np.arange(size)), program(np.arange(size)))

@@ -12,7 +12,7 @@ from types import FrameType
 from typing import Any, ClassVar
 
 from segments.lazy_dataclasses import replace
-from tracefuse import source
+from tracefuse import pytrees, source
 from tracefuse.dtypes import int64
 from tracefuse.frontend.control_flow.carried_kinds import CarriedKinds
 from tracefuse.frontend.control_flow.carried_slots import CarriedSlots
@@ -329,7 +329,10 @@ class RecordedIteration:
         counted = {*self.steps} if self.condition is None else set[str]()
         for name in sorted(self.needed - {one.name for one in self.variables} - counted - self.undefined):
             value = after.get(name, UNBOUND)
-            is_counted = isinstance(value, SymbolicSize) and self.symbol in symbols(value.extent)
+            if isinstance(value, tuple) and any(map(self._depends_on_counter, pytrees.flatten(value)[0])):
+                begin_again_rewritten(self.recorder, self.frame)  # for tuples
+                raise NotInEveryIteration(f"{name} holds a size that depends on the counter")
+            is_counted = self._depends_on_counter(value)
             if self.condition is not None and is_counted and self.runs:
                 result.append(name)
                 continue
@@ -339,6 +342,9 @@ class RecordedIteration:
             check_value(self, name, value)
             result.append(name)
         return result
+
+    def _depends_on_counter(self, value: Any) -> bool:
+        return isinstance(value, SymbolicSize) and self.symbol in symbols(value.extent)
 
     def _check_shapes(self, types: Sequence[LeafType]) -> None:
         for leaf in types:
@@ -351,8 +357,7 @@ class RecordedIteration:
         last = {self.symbol: self.low if self.reverse else self.high}
         for name in self.objects:
             value = after.get(name, UNBOUND)
-            is_counted = isinstance(value, SymbolicSize) and self.symbol in symbols(value.extent)
-            if self.runs and is_counted and self.condition is None:
+            if self.runs and self._depends_on_counter(value) and self.condition is None:
                 result[name] = wrap(substitute(value.extent, last), recorder)
         result |= {one.name: one.before for one in self.variables if one not in changed}
         for name in self.steps if self.condition is None else ():

@@ -109,6 +109,7 @@ class Outcome:
             return ArgumentLeaf(self._arguments[id(value)])
         if isinstance(value, SymbolicSize):
             extent = self.recorder.simplify(value.extent)
+            self.recorder.counters.occur_in(extent)  # raises for a counter of a recorded loop
             return ConstantLeaf(extent) if isinstance(extent, int) else SizeLeaf(extent)
         if isinstance(value, MaskedElements):
             value = value.elements()
