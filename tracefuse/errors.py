@@ -142,6 +142,10 @@ class TraceError(TracefuseError, TypeError):
     is_refusal = True
 
 
+class OperandError(TraceError, ValueError):
+    """An operand that is no number and no array, for which functions of NumPy raise a TypeError or a ValueError."""
+
+
 class ScalarError(TracefuseError, ValueError):
     """A host scalar whose value is not allowed where it is used."""
 

@@ -6,6 +6,7 @@ remove tracefuse's frames from tracebacks, so that the last frame shown is the u
 
 from __future__ import annotations
 
+import dis
 import functools
 import inspect
 import linecache
@@ -172,12 +173,27 @@ def _entries(traceback: TracebackType | None) -> Iterator[TracebackType]:
 _FORWARDING: set[CodeType] = set()
 
 
-def is_called_by_user() -> bool:
-    """Whether code of the user, or C code that it called, called the function that asks."""
-    frame = sys._getframe(2)
+def _caller(frame: FrameType) -> FrameType:
+    """The frame that called a function of tracefuse, past those that only forward the call."""
     while frame.f_back is not None and frame.f_code in _FORWARDING:
         frame = frame.f_back
-    return not is_internal(frame.f_code.co_filename)
+    return frame
+
+
+def is_called_by_user() -> bool:
+    """Whether code of the user, or C code that it called, called the function that asks."""
+    return not is_internal(_caller(sys._getframe(2)).f_code.co_filename)
+
+
+def is_compared_by_user() -> bool:
+    """Whether a comparison in code of the user, of objects in C, called the function that asks."""
+    frame = _caller(sys._getframe(2))
+    if is_internal(frame.f_code.co_filename):
+        return False
+    return frame.f_code.co_code[frame.f_lasti] in _COMPARISONS
+
+
+_COMPARISONS = frozenset(dis.opmap[name] for name in ("COMPARE_OP", "CONTAINS_OP"))
 
 
 def forwards(function: Function) -> Function:

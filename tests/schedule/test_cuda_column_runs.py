@@ -36,6 +36,10 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "runs of 2": (normalized, (numbers(900, 40, 2),)),
     "runs of 3": (batch_norm, (numbers(450, 45, 3), numbers(45))),
     "runs of 4": (normalized, (numbers(500, 33, 4),)),
+    "vectors": (normalized, (numbers(1100, 2, 16),)),
+    "vectors of 2, with a weight": (batch_norm, (numbers(930, 3, 18), numbers(3))),
+    "vectors of halves": (lambda x: x.max((0, 2)), (numbers(700, 2, 24, dtype=np.float16),)),
+    "stored runs that are no whole lines": (normalized, (numbers(350, 2, 48),)),
     "two kept axes": (lambda x: x.min((1, 3)), (numbers(2, 700, 3, 25),)),
 }
 
@@ -54,8 +58,8 @@ def test_results_of_one_pass_that_another_pass_needs() -> None:
     assert any("_runs_0" in kernel.name for kernel in lowered.kernels)
 
 
-def test_runs_of_whole_vectors_and_long_runs_are_read_along_the_run() -> None:
-    for shape in ((400, 5, 44), (80, 3, 301)):
+def test_runs_of_whole_lines_and_long_runs_are_read_along_the_run() -> None:
+    for shape in ((400, 5, 44), (270, 2, 64), (80, 3, 301)):
         kernels = case(lambda x: x.sum((0, 2)), numbers(*shape)).kernels
         assert not any("runs" in kernel.name for kernel in kernels)
 

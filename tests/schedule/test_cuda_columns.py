@@ -101,13 +101,14 @@ def test_the_rows_after_the_last_whole_turn_are_read_together(rows: int, columns
         ((2, 400, 19), np.float32, 512, True),
         ((2, 300, 64), np.float16, 256, False),
         ((2, 1100, 16), np.float32, 256, False),
+        ((1, 1700, 17), np.float32, 1024, False),
     ],
 )
 def test_blocks_hold_long_columns_that_are_read_again(
     shape: tuple[int, ...], dtype: Any, threads: int, held: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gpu_column, "FEW_TILES", 0)  # as many tiles as of large arrays
-    for bound in ("FEW_TILES", "MOST_NARROW", "MOST_NARROW_OF_LONG"):
+    for bound in ("FEW_TILES", "MATRIX_GROUPS", "MOST_NARROW", "MOST_NARROW_OF_LONG"):
         monkeypatch.setattr(gpu_column_tiles, bound, 0)
     lowered = case(lambda x: x / np.sqrt(1 + (x * x).sum(1, keepdims=True)), numbers(*shape, dtype=dtype)).check()
     (kernel,) = lowered.kernels
@@ -120,3 +121,39 @@ def test_blocks_hold_long_columns_that_are_read_again(
 def test_many_rows_of_threads_combine_their_states_in_parts(columns: int) -> None:
     lowered = case(lambda x: (x.sum(0), x.argmax(0), x.var(0)), numbers(700, columns)).check()
     assert sum(isinstance(s, ir.Barrier) for s in ir.walk_statements(lowered.kernels[0].body)) > 1
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "stored", "matrices"),
+    [
+        ((70, 5, 3), np.float32, True, True),
+        ((41, 17, 2), np.float16, True, True),
+        ((2, 9, 40, 7), np.float32, True, True),
+        ((7, 150, 3), np.float64, True, True),
+        ((5, 1000, 2), np.float32, True, True),
+        ((5, 200, 5), np.float32, True, False),  # blocks of adjacent columns cache them
+        ((30, 3, 3), np.float32, True, False),
+        ((11, 70, 12), np.float32, False, True),
+        ((11, 70, 3), np.float32, False, False),
+        ((3, 1500, 4), np.float32, False, True),
+    ],
+)
+def test_threads_take_adjacent_elements_of_narrow_matrices(
+    shape: tuple[int, ...], dtype: Any, stored: bool, matrices: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (gpu_column, gpu_column_tiles):
+        monkeypatch.setattr(module, "FEW_TILES", 0)  # as many tiles as of large arrays
+
+    def function(x: Any) -> Any:
+        total = (x * x).sum(-2, keepdims=True)
+        return (x - x.mean(-2, keepdims=True)) / (total + 1) if stored else (total, x.max(-2))
+
+    lowered = case(function, numbers(*shape, dtype=dtype)).check()
+    assert ("matrices" in {p.name for p in lowered.kernels[0].parameters}) == matrices
+
+
+def test_elements_are_loaded_before_the_results_of_chunks_are_stored() -> None:
+    lowered = case(lambda x: x / (1 + (x * x).sum()), numbers(149, 139)).check()
+    assert names(lowered) == ["split_0", "split_1"]
+    allocated = [s.buffer for s in ir.walk_statements(lowered.kernels[1].body) if isinstance(s, ir.Allocate)]
+    assert any(b.name.startswith("x0") for b in allocated)

@@ -136,6 +136,10 @@ class Axis(enum.IntEnum):
     Y = 1
 
 
+class Side(enum.Enum):
+    LEFT = 1
+
+
 class Face(enum.IntFlag):
     LEFT = 1
     RIGHT = 2
@@ -147,7 +151,17 @@ OF_SUBCLASSES: list[Callable[[Any, Any], Any]] = [
     lambda x, k: (x * LENGTH, LENGTH - x, x + Axis.Y, x / COUNT, x * TURN),
     lambda x, k: (np.maximum(x, Axis.Y), np.where(x > 1, x, Axis.Y), np.full(2, COUNT), x[Axis.Y], x > COUNT),
     lambda x, k: (x**Axis.Y, x**COUNT, x.sum(axis=Axis.X), x[: Axis.Y], np.minimum(Axis.Y, x), x[0] * LENGTH),
-    lambda x, k: (k & Face.RIGHT, Face(k), Face(k).name, k * COUNT, k + Axis.Y, k == Axis.Y, Axis(k % 2)),
+    lambda x, k: (
+        x == Side.LEFT,
+        x != Side.LEFT,
+        k & Face.RIGHT,
+        Face(k),
+        Face(k).name,
+        k * COUNT,
+        k + Axis.Y,
+        k == Axis.Y,
+        Axis(k % 2),
+    ),
 ]
 
 

@@ -92,6 +92,13 @@ PROGRAMS = (
     "np.nanmax(x * 1.0, initial=0.5, where=x > 9)", "np.nanmax(x[0, 0] * 1.0, initial=0.5, where=x[0, 0] > 9)",
     "np.split(x.tolist(), [1], axis=1), np.array_split([x[0], x[1]], 2, -1)",
     "f'{x.shape[0]} {x.ndim}'", "x == {}, x != float, object() == x, {1, 2} != x, x == slice(2), x == math",
+    "np.dtype(int) == x, x != np.dtype(int), np.dtype(int) == x.sum(), x.dtype in (np.dtype(int), None)",
+    "np.dtype(int) in [x]", "np.logical_and(x, 10**30)", "np.logical_or(2**63, x > 1)", "np.interp(x[0], None, x[0])",
+    "np.logical_and(x, -(2**63)), np.logical_or(x > 1, 300)", "np.concatenate([x, None])", "np.stack([x, {}])",
+    "it = x.flat; a = next(it), next(it), it.index, it.coords; a, [v * 2 for v in it]",
+    "next(x.flat), next(x[:0].flat)",
+    "x == [].append, x != 'a'.upper, x == math.sin, x == x.sum", "np.cross(x, None)",
+    "np.matmul(x, None)", "np.einsum('ij,j', x, None)", "np.linalg.solve(x * 1.0, None)",
     "(x != ...) & (x > 1), len in x, None in x, x.sum() == 'a', x.sum() != {}, x[:0] == iter([1])",
 )  # fmt: skip
 

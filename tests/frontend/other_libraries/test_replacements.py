@@ -5,6 +5,7 @@ from __future__ import annotations
 import linecache
 import math
 import os
+import re
 import types
 from typing import Any
 
@@ -12,7 +13,9 @@ import numpy as np
 import pytest
 
 import tracefuse
+from tests.programs.comparison import difference
 from tracefuse import fuse
+from tracefuse.frontend.numpy_api.hints import foreign_methods
 
 A = np.arange(12, dtype=np.float32).reshape(3, 4)
 ALREADY = "a traced array is an array: use it as it is, x.copy() or x.astype(dtype); lists of arrays go to np.stack"
@@ -66,9 +69,9 @@ def test_an_error_of_cupy_over_its_own_arrays_stays_as_it_is() -> None:
     assert str(error.value) == "Only cupy arrays can be concatenated"
 
 
-def function_of(expression: str) -> Any:
-    """A function of `x` that returns an expression, with source that messages can quote."""
-    text, name = f"def f(x):\n    return {expression}\n", f"<{expression}>"
+def function_of(expression: str, *, is_statement: bool = False) -> Any:
+    """A function of `x` that returns an expression, or runs a statement, with source that messages can quote."""
+    text, name = f"def f(x):\n    {'' if is_statement else 'return '}{expression}\n", f"<{expression}>"
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
     names: dict[str, Any] = {"np": np}
     exec(compile(text, name, "exec"), names)
@@ -92,6 +95,28 @@ def test_methods_of_other_libraries_name_the_expression_to_write(expression: str
     assert isinstance(error.value, tracefuse.TracefuseError)
     assert (error.value.hint, error.value.where) == (f"write {WRITTEN[expression]}", f"<{expression}>:2")
     fuse(function_of(WRITTEN[expression]), target="reference")(A)
+
+
+ARGUMENTS = {
+    "expand": "3, 4", "permute": "1, 0", "flip": "0", "tile": "2, 1", "unsqueeze": "0", "clamp": "2, 3", "cat": "x",
+    "clamp_": "2, 3", **dict.fromkeys(("bmm", "matmul", "mm"), "x.T"), "mv": "x[0]", "append": "3", "extend": "[1, 2]",
+    **dict.fromkeys(("pow", "pow_", "add_", "sub_", "mul_", "div_", "fill_", "copy_", "maximum", "minimum"), "2"),
+}  # fmt: skip
+"""The arguments of methods that take some."""
+NAMES = [name for name, template in foreign_methods.TEMPLATES.items() if template.startswith("write ")]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_the_message_says_to_write_runs(name: str) -> None:
+    with pytest.raises(tracefuse.TracefuseError) as error:
+        fuse(function_of(f"x.{name}({ARGUMENTS.get(name, '')})"), target="reference")(A.copy())
+    assert error.value.hint is not None
+    written = error.value.hint.removeprefix("write ")
+    is_statement = re.search(r"[^=]=[^=]", re.sub(r"\(.*\)", "", written)) is not None
+    plain, fused = (function_of(written, is_statement=is_statement) for _ in range(2))
+    mine, right = (A + 1) / 16, (A + 1) / 16
+    assert difference(fuse(fused, target="reference")(mine), plain(right), "result") is None
+    assert difference(mine, right, "argument") is None
 
 
 @pytest.mark.parametrize(

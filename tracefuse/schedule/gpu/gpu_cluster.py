@@ -22,6 +22,7 @@ from tracefuse.kernel.kernel_ir import Allocate, Barrier, Buffer, Store
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.chip import BLOCK_BYTES, Chip
 from tracefuse.schedule.gpu.gpu_cached_values import worth_holding
+from tracefuse.schedule.gpu.gpu_column_runs import reads_parts_of_lines
 from tracefuse.schedule.gpu.gpu_frame import (
     Portions,
     Positions,
@@ -83,6 +84,7 @@ class ClusterRefusal(ScheduleRefusal):
     TOO_FEW_ROWS = "there are too few rows to fill the GPU with clusters"
     FITS_IN_L2 = "the L2 cache holds a row beside others"
     TOO_LONG = "a cluster does not hold a row"
+    SHORT_RUNS = "a row consists of short runs of elements"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +113,8 @@ def _accepts(problem: GpuProblem) -> Verdict:
         return RegionRefusal.INNERMOST_NOT_REDUCED()
     if not problem.one_pass.probe.cached:
         return ClusterRefusal.READ_ONCE()
+    if reads_parts_of_lines(problem):
+        return ClusterRefusal.SHORT_RUNS()
     sizes = problem.rewritten_sizes
     region = build_region(
         problem.region.fusion,

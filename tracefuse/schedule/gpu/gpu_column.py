@@ -104,6 +104,8 @@ def _accepts(problem: GpuProblem) -> Verdict:
 
 def _tile_count(problem: GpuProblem, tile: Tile, lanes: int) -> Extent:
     """Returns the number of tiles side by side."""
+    if tile.matrices is not None:
+        return ceildiv(product(loop.extent for loop in problem.region.nest.parallel[:-1]), tile.matrices)
     return 1 if tile.bound else ceildiv(column_positions(problem.region, lanes).total, tile.across)
 
 
@@ -112,6 +114,7 @@ def _is_split(problem: GpuProblem, tile: Tile, count: Extent) -> bool:
     rows, sizes = product(loop.extent for loop in problem.region.nest.reduced), problem.rewritten_sizes
     return (
         tile.steps is None
+        and tile.matrices is None
         and not sizes.at_most(rows, SHORT_ROWS * tile.down, "a column too short to split")
         and sizes.at_most(count, FEW_TILES * problem.setting.chip.multiprocessors, "too few columns to fill the GPU")
     )
@@ -126,9 +129,11 @@ def _lower(problem: GpuProblem, decision: None) -> Lowered:
     count = _tile_count(problem, tile, lanes)
     blocks = ROUNDS * tile.resident * setting.chip.multiprocessors
     narrow = {symbol_of(tile.across): groups} if tile.bound else {}
-    derived = {symbol_of(tiles): count, **narrow}
+    if tile.matrices is not None:
+        narrow = {symbol_of(tile.matrices): tile.threads // tile.down // tile.across}
+    derived = {symbol_of(tiles): substitute(count, narrow), **narrow}
     rows = product(loop.extent for loop in region.nest.reduced)
-    if tile.steps is None and not tile.is_row:
+    if tile.steps is None and tile.matrices is None and not tile.is_row:
         region = problem.one_pass
         if region is not problem.region and any(region.full):
             many = sizes.at_most(rows * count * count, REREAD * blocks**2, "many chunks for their rows")
@@ -188,15 +193,16 @@ COLUMN = Template("column", _accepts, _lower)
 
 
 def _join(body: Body, states: Sequence[State], tile: Tile, columns: Columns) -> None:
-    combine_rows(body, states, tile.down, tile.across, columns.thread, columns.across, tile.threads)
+    combine_rows(body, states, tile.down, tile.across, columns.thread, columns.across, columns.down, tile.threads)
 
 
 def combine_rows(
-    body: Body, states: Sequence[State], rows: Extent, across: Extent, thread: Extent, column: Extent, threads: int
-) -> None:
+    body: Body, states: Sequence[State], rows: Extent, across: Extent, thread: Extent, column: Extent,
+    down: Extent, threads: int,
+) -> None:  # fmt: skip
     """Combines the states of the rows of threads of a block through shared memory, in row order, in every thread.
 
-    across: the threads of a row. column: a thread's place in its row. threads: of the block.
+    across: the threads of a row. column: a thread's place in the first row. down: its row. threads: of the block.
     """
     if rows == 1 or not states:
         return
@@ -212,7 +218,7 @@ def combine_rows(
             shared.append((accumulator, buffers))
     body.append(Barrier())
     if isinstance(rows, int) and rows >= MANY_ROWS and rows % (parts := 1 << (rows.bit_length() // 2)) == 0:
-        _combine_parts(body, shared, rows // parts, parts, across, thread, column)
+        _combine_parts(body, shared, rows // parts, parts, across, column, down)
         rows = parts
     for accumulator, buffers in shared:
         combine_shared(body, accumulator, buffers, rows, lambda place: place * across + column)
@@ -220,13 +226,12 @@ def combine_rows(
 
 def _combine_parts(
     body: Body, shared: Sequence[tuple[Accumulator, Sequence[Buffer]]], rows: int, parts: int, across: Extent,
-    thread: Extent, column: Extent,
+    column: Extent, down: Extent,
 ) -> None:  # fmt: skip
     """Combines every `parts`-th row of threads, `rows` of them, and stores the states of the parts as the first rows.
 
     The rows of different parts are adjacent, so threads of a warp meet in no bank of shared memory.
     """
-    down = bind_position(body, "down", thread // across, 2 * rows * parts)
     first = bind_position(body, "first", down % parts * across + column, parts * across)
     for accumulator, buffers in shared:
         combine_shared(body, accumulator, buffers, rows, lambda place: first + place * (parts * across))
@@ -285,7 +290,7 @@ def column_launch(
     """Emits one phase of a split column reduction.
 
     unroll: the number of chunks read at a time. joined: the states of earlier phases, if a launch combined them. run:
-    so many adjacent columns have one result, and another launch stores what depends on results alone.
+    so many adjacent groups of columns have one result, and another launch stores what depends on results alone.
     """
     body = new_body(region, setting)
     last = phase + 1 == len(region.full)
@@ -302,7 +307,7 @@ def column_launch(
         _join(body, earlier, tile, columns)
     else:
         at = place if run == 1 else bind_position(body, "row", columns.group // run, joined.count)
-        earlier, read = joined.read(body, part, 1, 0, 1, at, body.lanes)
+        earlier, read = joined.read(body, part, 1, 0, 1, at, body.lanes if run == 1 else 1)
     for state in earlier:
         finish(body, part, *state)
     written: list[tuple[int, Buffer]] = []

@@ -16,7 +16,15 @@ from tracefuse.ir.extents import Extent, ceildiv, maximum, minimum, product, sym
 from tracefuse.schedule.column_runs import ColumnRuns, column_runs
 from tracefuse.schedule.gpu.gpu_column import ROUNDS, column_launch, combine_chunks, rows_at_a_time, stored_shifted
 from tracefuse.schedule.gpu.gpu_column_tiles import THREADS, WARP, column_positions, finish_tile, share_columns
-from tracefuse.schedule.gpu.gpu_frame import Setting, bind_loops, bind_position, new_body, open_block, open_threads
+from tracefuse.schedule.gpu.gpu_frame import (
+    WIDE_BYTES,
+    Setting,
+    bind_loops,
+    bind_position,
+    new_body,
+    open_block,
+    open_threads,
+)
 from tracefuse.schedule.gpu.gpu_lanes import reads_short_runs, run_beside
 from tracefuse.schedule.gpu.gpu_phase import combine_threads, store_parallel_outputs
 from tracefuse.schedule.gpu.gpu_problem import GpuProblem
@@ -28,22 +36,55 @@ from tracefuse.schedule.region_phases import Region
 from tracefuse.schedule.sizes import Sizes
 from tracefuse.schedule.template import Template
 
+LINE_BYTES, MOST_LINES = 128, 4
+"""Runs whose elements are read in vectors are columns if they are shorter than a line of memory, or, where results are
+stored over them, if they are at most MOST_LINES lines long and no whole ones. (H200)"""
+
+SHORT = "runs of parts of a line of memory"
+
 
 class ColumnRunsRefusal(ScheduleRefusal):
     """Refusals of the template for reductions over rows and runs of columns."""
 
     NO_RUNS = "the reduced elements are no short runs in many rows"
-    WHOLE_LANES = "runs are made of whole vectors"
 
 
 def _accepts(problem: GpuProblem) -> Verdict:
     region = _with_runs_inside(problem.one_pass, problem.rewritten_sizes)
     if not region.nest.reduced or not region.nest.loops[-1].reduced:
         return RegionRefusal.INNERMOST_NOT_REDUCED()
-    if problem.setting.lanes > 1:
-        return ColumnRunsRefusal.WHOLE_LANES()
-    runs = column_runs(region, problem.rewritten_sizes, strict=False)
+    runs = _choose_runs(region, problem.rewritten_sizes, problem.setting.lanes)
     return ColumnRunsRefusal.NO_RUNS() if runs is None else yes(runs)
+
+
+def _choose_runs(region: Region, sizes: Sizes, lanes: int) -> ColumnRuns | None:
+    """Returns the runs of a region if it is faster to read its rows than its runs, one after the other."""
+    runs = column_runs(region, sizes, strict=False)
+    if runs is None or lanes == 1:
+        return runs
+    line = LINE_BYTES // _itemsize(region)
+    if sizes.at_most(runs.run, line - 1, SHORT):
+        return runs
+    stored = any(region.full) and sizes.at_most(runs.run, MOST_LINES * line, SHORT)
+    return runs if stored and not sizes.is_multiple(runs.run, line, "runs are whole lines of memory") else None
+
+
+def reads_parts_of_lines(problem: GpuProblem) -> bool:
+    """Returns whether the rows of a region consist of so short runs that column_runs serves it best."""
+    region, sizes = _with_runs_inside(problem.one_pass, problem.rewritten_sizes), problem.rewritten_sizes
+    if not region.nest.reduced or not region.nest.loops[-1].reduced:
+        return False
+    runs = _choose_runs(region, sizes, problem.setting.lanes)
+    if runs is None:
+        return False
+    itemsize = _itemsize(region)
+    narrow = 1 < problem.setting.lanes < WIDE_BYTES // itemsize
+    return sizes.at_most(runs.run, (LINE_BYTES if narrow else LINE_BYTES // 2) // itemsize - 1, SHORT)
+
+
+def _itemsize(region: Region) -> int:
+    """Returns the bytes of the narrowest elements that a region reads."""
+    return min(region.fusion.values[number].dtype.itemsize for number, _ in region.probe.reads)
 
 
 def _with_runs_inside(region: Region, sizes: Sizes) -> Region:
@@ -59,8 +100,8 @@ def _with_runs_inside(region: Region, sizes: Sizes) -> Region:
 def _lower(problem: GpuProblem, runs: ColumnRuns) -> Lowered:
     """Emits for each phase a launch over the columns, one that combines chunks, and one that combines runs."""
     region, setting, sizes = problem.one_pass, problem.setting, problem.rewritten_sizes
-    wide, last = runs.region, len(region.full) - 1
-    rows, columns = product(loop.extent for loop in wide.nest.reduced), column_positions(wide, 1).total
+    wide, last, lanes = runs.region, len(region.full) - 1, setting.lanes
+    rows, columns = product(loop.extent for loop in wide.nest.reduced), column_positions(wide, lanes).total
     tile, tiles, finish_tiles = share_columns(columns, rows, sizes), symbol("tiles", minimum=1), symbol("finish_tiles")
     count = 1 if tile.bound else ceildiv(columns, tile.across)
     blocks = ROUNDS * tile.resident * setting.chip.multiprocessors
@@ -74,15 +115,16 @@ def _lower(problem: GpuProblem, runs: ColumnRuns) -> Lowered:
     }  # fmt: skip
     if stored is not None:
         derived[symbol_of(stored_tiles)] = ceildiv(columns + stored.shift - 1, stored.across)
-    partials = Partials(columns)
+    partials = Partials(columns * lanes)
     of_columns, of_runs = replace(partials, states=[]), Partials(results, partials.scratch)
     launches = []
     for phase in range(last + bool(region.full[last])):
         at = (tile, tiles) if stored is None or phase < last else (stored, stored_tiles)
-        launches.append(column_launch(wide, setting, *at, phase, chunks, partials, joined=of_runs, run=runs.run))
+        run = runs.run // lanes
+        launches.append(column_launch(wide, setting, *at, phase, chunks, partials, joined=of_runs, run=run))
         if phase < last:
             launches.append(combine_chunks(wide, setting, finished, finish_tiles, phase, chunks, partials, of_columns))
-            launches.append(_combine_runs(region, setting, runs.run, phase, of_columns, of_runs))
+            launches.append(_combine_runs(region, replace(setting, lanes=1), runs.run, phase, of_columns, of_runs))
     return problem.finish(launches, partials.scratch, derived)
 
 

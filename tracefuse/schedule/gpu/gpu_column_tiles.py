@@ -9,10 +9,12 @@ from segments.lazy_dataclasses import dataclass, replace
 from tracefuse.ir.extents import Extent, maximum, minimum, product, symbol
 from tracefuse.kernel.kernel_ir import Expression, call
 from tracefuse.schedule.body import Body
-from tracefuse.schedule.gpu.gpu_frame import WIDE_BYTES, Positions, Setting, bind_position
+from tracefuse.schedule.gpu.gpu_frame import WIDE_BYTES, Positions, Setting, bind_loops, bind_position
 from tracefuse.schedule.gpu.gpu_phase import cached_words
+from tracefuse.schedule.nest import Loop, coefficient
 from tracefuse.schedule.region_phases import Region
 from tracefuse.schedule.sizes import Sizes
+from tracefuse.schedule.transposed import read_offsets
 
 THREADS = 256
 WARP = 32
@@ -37,6 +39,18 @@ MOST_NARROW_OF_LONG, LONG = 512, 128
 ALIGNED_ROWS, MOST_ALIGNED = 8, 128
 """So many rows of any number of groups end where a sector of memory ends, so that no two warps write a part of one.
 Of more than MOST_ALIGNED groups, a block takes fewer."""
+
+MATRIX_GROUPS, MATRIX_COLUMNS, SUMMED_COLUMNS = 8, 12, 16
+"""The most groups, and columns, of a matrix of which a block takes several, and the most columns if it only reduces:
+longer rows fill the accesses of a warp. (H200)"""
+
+LEAST_MATRIX_ROWS, MATRIX_ROWS = 4, ((2, 7), (4, 32), (8, 64), (16, 128), (32, 256), (64, 512), (128, 1024))
+"""(rows of threads, the most rows of a matrix): each thread caches at most eight. The elements of fewer than
+LEAST_MATRIX_ROWS rows are near each other. (H200)"""
+
+LONG_COLUMNS, EASILY_HELD = 3, 4
+"""The most columns of such a matrix of more than LONG rows if blocks of adjacent columns cache it well: elements of
+EASILY_HELD bytes, or accesses of 16 bytes. (H200)"""
 
 FINISH_ACROSS = 4
 """The least threads across the columns where chunks are combined: many threads share the chunks of a column."""
@@ -68,8 +82,9 @@ but rows that start anywhere in a sector need long runs. (H200)"""
 READ_AGAIN = 32, 16, 8
 """The threads across of the blocks that read columns of halves again, which a thread cannot hold as floats."""
 
-RESIDENT_BYTES = 24 << 20
-"""The columns of all resident blocks are read again from the L2 cache if they have at most so many bytes. (H200)"""
+RESIDENT_BYTES, EVICTING_BYTES = 24 << 20, 100 << 20
+"""The columns of all resident blocks are read again from the L2 cache if they have at most RESIDENT_BYTES, and from
+memory if they have more than EVICTING_BYTES. (H200)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +93,8 @@ class Tile:
 
     steps: positions that each thread caches, if it does. terms: an upper bound on the positions, if they are few.
     threads: of the block, some of which have no row. bound: of narrow columns, the power of two above `across`. shift:
-    rows of threads begin up to so many columns earlier, where a sector of memory begins; 0 if they do not.
+    rows of threads begin up to so many columns earlier, where a sector of memory begins; 0 if they do not. matrices: an
+    argument of the kernel, so many matrices of `across` columns, each with `down` rows of threads of its own.
     """
 
     across: Extent
@@ -88,6 +104,7 @@ class Tile:
     threads: int = THREADS
     bound: int | None = None
     shift: int = 0
+    matrices: Extent | None = None
 
     @property
     def is_row(self) -> bool:
@@ -102,6 +119,11 @@ class Tile:
     def resident(self) -> int:
         """The blocks of a multiprocessor."""
         return -(-RESIDENT_THREADS // self.threads)
+
+
+READ_ALONE = Tile(16, 64, threads=1024)
+"""The block that reads single columns of EASILY_HELD bytes again, which it cannot cache: one for each multiprocessor,
+so that fewer columns are in flight. (H200)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +151,9 @@ def threads_across(groups: Extent, sizes: Sizes, most: int) -> int:
 def choose_tile(region: Region, sizes: Sizes, setting: Setting) -> tuple[Tile, int]:
     """Chooses the threads across and down, from guarded buckets of the extents; returns the lanes as well."""
     rows, lanes = product(loop.extent for loop in region.nest.reduced), setting.lanes
+    matrices = _choose_matrices(region, rows, sizes, setting)
+    if matrices is not None:
+        return matrices, lanes
     if sizes.at_most(rows, FEW_ROWS, "a thread takes few rows alone"):
         if sizes.at_most(rows, 0, "no rows to load") or not sizes.at_most(rows, MOST_TERMS, "a thread loads all rows"):
             return Tile(THREADS, 1), lanes
@@ -150,6 +175,58 @@ def choose_tile(region: Region, sizes: Sizes, setting: Setting) -> tuple[Tile, i
 
 
 HELD = "a column fits in the registers of a block"
+AGAIN = "columns in flight are read again from a cache"
+NARROW = "rows of a matrix shorter than the accesses of a warp"
+
+
+def _choose_matrices(region: Region, rows: Extent, sizes: Sizes, setting: Setting) -> Tile | None:
+    """Chooses the tile of a stack of narrow matrices that are reduced over their rows; None for others.
+
+    The elements of a matrix follow each other in memory. Threads beside each other take adjacent ones, along its rows;
+    with a column each, they would access addresses that are a matrix apart.
+    """
+    if not _is_stack(region) or not _is_narrow(region, rows, sizes, setting):
+        return None
+    cached, most = bool(region.probe.cached), _steps_held(region, setting.lanes)
+    fitting = (down for down, longest in MATRIX_ROWS if sizes.at_most(rows, min(longest, down * most), HELD))
+    down = next(fitting, 0 if cached else MATRIX_ROWS[-1][0])
+    if down == 0:
+        return None
+    across = column_positions(region, setting.lanes).inner
+    threads = max(THREADS, down * sizes.bucket(across, MATRIX_GROUPS, "the threads of a row of a matrix"))
+    count, few = product(loop.extent for loop in region.nest.parallel[:-1]), FEW_TILES * setting.chip.multiprocessors
+    if sizes.at_most(count, few * threads // down, "too few matrices to fill the GPU"):
+        return None
+    tile = Tile(across, down, threads=threads, matrices=symbol("matrices", minimum=1))
+    return _with_steps(tile, rows, sizes) if cached else tile
+
+
+def _is_narrow(region: Region, rows: Extent, sizes: Sizes, setting: Setting) -> bool:
+    """Returns whether the matrices of a stack have so few columns that a block takes several matrices."""
+    columns, lanes = region.nest.loops[-1].extent, setting.lanes
+    if not sizes.at_most(columns // lanes, MATRIX_GROUPS, NARROW):
+        return False
+    if not region.probe.cached:
+        few = lanes == 1 or sizes.at_most(rows, FEW_ROWS_OF_MANY, "a thread takes more rows alone")
+        return not few and sizes.at_most(columns, SUMMED_COLUMNS, NARROW)
+    if sizes.at_most(rows, LEAST_MATRIX_ROWS - 1, "few rows are near each other"):
+        return False
+    itemsize = min(region.fusion.values[number].dtype.itemsize for number, _ in region.probe.cached)
+    is_held = itemsize == EASILY_HELD or lanes * itemsize >= WIDE_BYTES
+    is_short = not is_held or sizes.at_most(rows, LONG, "short columns")
+    return sizes.at_most(columns, MATRIX_COLUMNS if is_short else LONG_COLUMNS, NARROW)
+
+
+def _is_stack(region: Region) -> bool:
+    """Returns whether a region reduces over the rows of several matrices, which follow each other in an input."""
+    nest = region.nest
+    if len(nest.reduced) != 1 or len(nest.parallel) < 2 or nest.loops[-1].reduced:
+        return False
+    inner, (reduced,) = nest.loops[-1], nest.reduced
+    return any(
+        coefficient(offset, inner.symbol) == 1 and coefficient(offset, reduced.symbol) == inner.extent
+        for _, offset in read_offsets(region)
+    )
 
 
 def _steps_held(region: Region, lanes: int) -> int:
@@ -170,13 +247,23 @@ def _choose_long(tile: Tile, region: Region, sizes: Sizes, setting: Setting) -> 
             if sizes.at_most(rows, holding.down * _steps_held(region, narrower), HELD):
                 few = sizes.at_most(groups, least * across, "too few columns to fill the GPU")
                 return (tile, lanes) if few else (_with_steps(holding, rows, sizes), narrower)
+        evicting, alone = (rows * access * _resident_columns(t, setting) for t in (tile, READ_ALONE))
+        is_evicted = access == EASILY_HELD and not sizes.at_most(evicting, EVICTING_BYTES, AGAIN)
+        if is_evicted and sizes.at_most(alone, RESIDENT_BYTES, AGAIN):
+            few = sizes.at_most(groups, least * READ_ALONE.least_across, "too few columns to fill the GPU")
+            return (tile, lanes) if few else (READ_ALONE, narrower)
     elif access >= WIDE_BYTES:
         for across in READ_AGAIN:
             blocks = tile.resident * setting.chip.multiprocessors
-            if sizes.at_most(rows * (blocks * across * narrower * itemsize), RESIDENT_BYTES, "read again from a cache"):
+            if sizes.at_most(rows * (blocks * across * narrower * itemsize), RESIDENT_BYTES, AGAIN):
                 few = sizes.at_most(groups, least * across, "too few columns to fill the GPU")
                 return (tile, lanes) if few else (Tile(across, THREADS // across), narrower)
     return tile, lanes
+
+
+def _resident_columns(tile: Tile, setting: Setting) -> int:
+    """Returns how many groups of columns the blocks that run at the same time take."""
+    return tile.resident * setting.chip.multiprocessors * tile.least_across
 
 
 def _with_steps(tile: Tile, rows: Extent, sizes: Sizes) -> Tile:
@@ -219,6 +306,8 @@ def place_columns(
 ) -> Columns:
     """Binds the parallel loops of a thread; threads past the last column read the last column and store nothing."""
     positions = column_positions(region, body.lanes)
+    if tile.matrices is not None:
+        return _place_matrices(body, positions, tile, block, thread)
     across = thread if tile.is_row else bind_position(body, "across", thread % tile.across, tile.across)
     chunk = 0 if chunks == 1 else bind_position(body, "chunk", block // tiles, chunks)
     if tile.bound is not None:
@@ -245,6 +334,26 @@ def place_columns(
     group = bind_position(body, "group", minimum(column, positions.total - 1), positions.total)
     positions.bind(body, group)
     return Columns(group, inside, down * tile.across + across, down, across, chunk)
+
+
+def _place_matrices(body: Body, positions: Positions, tile: Tile, block: Extent, thread: Extent) -> Columns:
+    """Binds the parallel loops of a thread of one of several matrices.
+
+    Threads past the last row do the same as those of the last row, and store nothing.
+    """
+    assert tile.matrices is not None
+    *outer, last = positions.loops
+    inner = last if positions.lanes == 1 else Loop(positions.group, positions.inner, False)
+    count = product(loop.extent for loop in outer)
+    rows = tile.matrices * tile.down
+    row = bind_position(body, "row", minimum(thread // positions.inner, rows - 1), rows)
+    down = bind_position(body, "down", row % tile.down, tile.down)
+    body.bind(inner.index, body.index.code(thread % positions.inner))
+    matrix = bind_position(body, "matrix", block * tile.matrices + row // tile.down, count + tile.matrices)
+    bind_loops(body, outer, bind_position(body, "present", minimum(matrix, count - 1), count))
+    used = body.index.compare("lt", thread, rows * positions.inner)
+    inside = call("and", used, body.index.compare("lt", matrix, count))
+    return Columns(0, inside, thread, down, row // tile.down * tile.down * positions.inner + inner.index, 0)
 
 
 def shifted_tile(lanes: int, groups: Extent, itemsize: int, sizes: Sizes) -> Tile | None:

@@ -229,7 +229,7 @@ def _join(body: Body, states: Sequence[State], decision: ColumnScan, place: _Thr
         combine_threads(body, states, decision.down)
     else:
         thread, threads = place.down * decision.across + place.across, decision.across * decision.down
-        combine_rows(body, states, decision.down, decision.across, thread, place.across, threads)
+        combine_rows(body, states, decision.down, decision.across, thread, place.across, place.down, threads)
 
 
 def _column(body: Body, place: _Thread) -> Extent:

@@ -219,7 +219,7 @@ def _launch(
     written: list[tuple[int, Buffer]] = []
     if chunked:
         start, stop = chunks.bounds(body, chunk)
-        walk = Strides(start, stop, thread, THREADS, UNROLL)
+        walk = Strides(start, stop, thread, THREADS, UNROLL, narrow=last and body.lanes == 1)
         states = accumulate_phase(body, part, phase, walk, positions)
         combine_threads(body, states, THREADS)
         written = partials.write(body, states, chunks.count, chunk * rows + row, [first])

@@ -214,7 +214,7 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
         left, right = _real_end(left, at), _real_end(right, at)
     else:
         left, right = _complex_end(left), _complex_end(right)
-    parameters = {"x": at, "xp": xp, "fp": fp, "left": left, "right": right, "period": period}
+    parameters = {"x": at, "xp": as_operand(xp), "fp": fp, "left": left, "right": right, "period": period}
     return call_whole(op_named("interp"), "np.interp", parameters)
 
 

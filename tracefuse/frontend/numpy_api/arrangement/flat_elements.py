@@ -6,6 +6,7 @@ number of elements that the key selects.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -32,6 +33,27 @@ class FlatElements:
 
     def __init__(self, base: Traced) -> None:
         self.base = base
+        self._position: int | None = 0  # None where a loop, which may end early, goes through the elements
+
+    def __next__(self) -> Any:
+        elements, position = self.copy(), self.index
+        if position >= len(elements):
+            raise StopIteration
+        self._position = position + 1
+        return elements[position]
+
+    @property
+    def index(self) -> int:
+        """The number of elements that `next` has given."""
+        if self._position is None:
+            raise traced_ops.missing("x.flat.index of an iterator in a loop", "count with enumerate(x.flat)")
+        return self._position
+
+    @property
+    def coords(self) -> tuple[int, ...]:
+        """The position in the array of the element that comes next."""
+        shape = tuple(self.base.recorder.pin(extent, "x.flat.coords") for extent in self.base.extents)
+        return tuple(self.index // math.prod(shape[axis + 1 :]) % n for axis, n in enumerate(shape))
 
     def copy(self) -> Any:
         """Returns the elements as a new array with one axis."""
@@ -67,7 +89,8 @@ class FlatElements:
         return len(self.copy())
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self.copy())
+        start, self._position = self.index, None
+        return iter(self.copy()[start:] if start else self.copy())
 
     def __array_function__(self, function: Any, types: Any, arguments: Any, keywords: Any) -> Any:
         return function(*_as_arrays(arguments), **_as_arrays(keywords))

@@ -26,7 +26,7 @@ _ELEMENTWISE = (
     "log10", "log1p", "log2", "maximum", "minimum", "sign", "sin", "sinh", "sqrt", "square", "tan", "tanh", "trunc",
 )  # fmt: skip
 _SIGNS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "pow": "**"}
-_TEMPLATES = {
+TEMPLATES = {
     **{name: f"write {{x}}.astype({dtype})" for name, dtype in _TYPES.items()},
     **{name: f"write np.{name}({{x}}{{more}})" for name in _ELEMENTWISE},
     **dict.fromkeys(("cpu", "cuda", "to", "to_device", "pin_memory"), _ALREADY_PLACED),
@@ -86,15 +86,15 @@ def instead_of_torch(function: Any) -> str:
     if callable(getattr(np, name, None)):
         keywords = [f"{_OF_TORCH_KEYWORDS.get(k.arg or '', k.arg)}={ast.unparse(k.value)}" for k in call.keywords]
         return f"write np.{name}({', '.join([*map(ast.unparse, call.args), *keywords])})"
-    if name not in _TEMPLATES:
+    if name not in TEMPLATES:
         return formula_of_torch(name, call) or _GENERAL
     rest = ", ".join(map(ast.unparse, call.args[1:]))
-    return _TEMPLATES[name].replace("{x}", ast.unparse(call.args[0])).replace("{0}", rest).replace("{more}", "")
+    return TEMPLATES[name].replace("{x}", ast.unparse(call.args[0])).replace("{0}", rest).replace("{more}", "")
 
 
 def no_attribute(name: str) -> NoAttributeError:
     """Returns the error for an attribute that a traced array lacks, with what to write for it in the user's line."""
-    frame, template = source.user_frame(), _TEMPLATES.get(name)
+    frame, template = source.user_frame(), TEMPLATES.get(name)
     hint = None if template is None or frame is None else _filled(template, name, frame)
     return NoAttributeError(f"a traced array has no attribute {name!r}", hint=hint, where=source.user_line())
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from tracefuse import source
 from tracefuse.dtypes import DType
-from tracefuse.errors import DtypeError, OutOfRangeError, ShapeError
+from tracefuse.errors import DtypeError, OperandError, OutOfRangeError, ShapeError
 from tracefuse.frontend.numpy_api.registration.registry import Functions
 from tracefuse.frontend.tracer.array_ops import traced_ops
 from tracefuse.frontend.tracer.array_ops.assignment import array_of
@@ -103,6 +103,10 @@ def call_whole(op: WholeArrayOp, name: str, arguments: Mapping[str, Any]) -> Any
     parameters = {key: value for key, value in arguments.items() if key not in IGNORED}
     out = parameters.pop("out", None)
     operands = {key: parameters.pop(key) for key in op.parameters if _is_operand(op, key, parameters.get(key))}
+    for key in op.parameters:
+        value = arguments.get(key)
+        if key not in operands and key not in op.either and (isinstance(value, str) or not op.optional):
+            raise OperandError(f"{name}: {type(value).__name__} is no array of numbers", hint=f"give an array as {key}")
     known = dict(op.attributes)
     attributes = {key: as_attribute(name, key, value) for key, value in parameters.items() if key in known}
     refuse(name, **{key: v for key, v in parameters.items() if key not in known and key not in op.parameters})

@@ -76,6 +76,8 @@ class ArrayMethods(Traced):
 
     @property
     def dtype(self) -> np.dtype[Any]:
+        if not self.is_immutable and source.is_compared_by_user():  # by `np.dtype(float) == x`, which no array equals
+            raise AttributeError("dtype")
         return self.value.dtype.numpy
 
     @dtype.setter

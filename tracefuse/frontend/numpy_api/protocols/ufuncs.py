@@ -135,7 +135,7 @@ def _recorded(ufunc: np.ufunc, method: str, inputs: Sequence[Any], keywords: dic
         raise missing(f"np.{ufunc.__name__}.{method}", "use the function itself or a reduction")
     if ufunc in (np.equal, np.not_equal) and not keywords and any(x is None for x in inputs):
         (array,) = (as_tensor(x) for x in inputs if x is not None)
-        return array.recorder.movement("full", [ufunc is np.not_equal], shape=array.extents)  # no number equals None
+        return np.full_like(array, ufunc is np.not_equal, dtype=bool)  # no number equals None
     return _call(ufunc, inputs, keywords)
 
 

@@ -138,7 +138,7 @@ def histogramdd(sample: Any, bins: Any = 10, range: Any = None, density: Any = N
 def isin(element: Any, test_elements: Any, assume_unique: Any = False, invert: Any = False, *, kind: Any = None) -> Any:
     """Whether each element is among others: a few known numbers are compared one by one, as NumPy does."""
     if test_elements is None or isinstance(test_elements, (str, bytes)):  # no number equals them
-        return np.full_like(as_operand(element), bool(invert), dtype=bool)
+        return np.full_like(as_operand(element), bool(invert), dtype=bool, order="C")
     numbers = _few_numbers(element, test_elements)
     if not numbers or kind is not None or not isinstance(invert, bool):
         parameters = {"assume_unique": assume_unique, "invert": invert, "kind": kind}

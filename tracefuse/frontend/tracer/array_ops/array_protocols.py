@@ -12,7 +12,7 @@ from __future__ import annotations
 import operator
 from collections import deque
 from collections.abc import Sequence
-from types import ModuleType
+from types import BuiltinMethodType, MethodType, MethodWrapperType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,10 @@ from tracefuse.frontend.tracer.record.recorder import current
 from tracefuse.frontend.tracer.values.traced import Traced
 
 _ABSENT = object()
-_NEVER_NUMBERS = (str, bytes, dict, set, frozenset, slice, type, ModuleType, np.dtype)
+_NEVER_NUMBERS = (
+    *(str, bytes, dict, set, frozenset, slice, type, ModuleType, np.dtype),
+    *(MethodType, BuiltinMethodType, MethodWrapperType),
+)
 """Types with an `__eq__` of their own by which no number equals them."""
 _OF_ARRAYS = ("dtype", "__array__", "__array_interface__", "__array_ufunc__")
 _REFLECTED = {"div": "truediv", "floor_divide": "floordiv", "remainder": "mod"}
@@ -67,7 +70,7 @@ def equals_no_number(array: Traced, value: Any) -> bool:
     is_own = cls.__module__.startswith("tracefuse.") and not (is_of_user(value) or isinstance(value, deque))
     if is_own or any(hasattr(cls, name) for name in _OF_ARRAYS):
         return False
-    if _inherited(cls, "__eq__") is object.__eq__ and not hasattr(cls, "__getitem__"):
+    if _inherited(cls, "__eq__") is object.__eq__ and not _has(cls, "__getitem__"):
         return True
     if getattr(value, "__array_priority__", -1.0) > 0:
         return False
@@ -80,9 +83,14 @@ def equals_no_number(array: Traced, value: Any) -> bool:
 def without_equals(name: str, array: Traced, value: Any) -> Any:
     """What `array == value` or `array != value` gives for such an object. name: "eq" or "ne"."""
     if array.extents:
-        return array.recorder.movement("full", [name == "ne"], shape=array.extents)
+        return np.full_like(array, name == "ne", dtype=bool)
     one = np.zeros((), array.value.dtype.numpy)  # whether NumPy's or Python's truth value depends on the types
     return getattr(operator, name)(one[()] if array.is_immutable else one, value)
+
+
+def _has(cls: type, name: str) -> bool:
+    """Whether a class or its bases define a name, not their metaclass, as that of enumerations does."""
+    return any(name in vars(base) for base in cls.__mro__)
 
 
 def _inherited(cls: type, name: str) -> Any:

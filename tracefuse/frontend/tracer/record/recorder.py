@@ -16,7 +16,7 @@ import numpy as np
 
 from tracefuse import dtypes, source
 from tracefuse.dtypes import DType, dtype_of, is_weak, promote_numpy
-from tracefuse.errors import DeviceError, DtypeError, ShapeError, TraceError
+from tracefuse.errors import DeviceError, DtypeError, OperandError, ShapeError, TraceError
 from tracefuse.frontend.tracer.captured.known_contents import KnownContents
 from tracefuse.frontend.tracer.record.assigned_numbers import read_where_outside
 from tracefuse.frontend.tracer.record.assumptions import ScalarGuard
@@ -232,7 +232,7 @@ class Recorder(CapturedInputs):
         if not hasattr(value, "shape") or not hasattr(value, "dtype"):
             hint = "write np.nan" if value is None else "give an array, a NumPy scalar or a Python number"
             text = f"{value.__class__.__name__} is no operand of an array operation"
-            raise TraceError(text, hint=hint, where=source.user_line())
+            raise OperandError(text, hint=hint, where=source.user_line())
         return self.resolve(self.capture(value))
 
     def _stacked(self, values: Sequence[Any]) -> Any:

@@ -83,8 +83,11 @@ def fitted(
     """Adapts the op and operands for Python integers that may not fit the type of the others; guards varying ones.
 
     As in NumPy, a comparison with such an integer is exact, `where` wraps it, and any other op raises
-    IntegerRangeError.
+    IntegerRangeError, operations of logic for integers that int64 does not hold.
     """
+    if op.promotion == "bool" and any(r.weak is None for r in resolved):  # NumPy takes the integer as int64
+        for operand in resolved:
+            check_range(operand, dtypes.int64, facts)
     is_free = op.result == "dtype" or op.promotion == "where" or all(r.weak is not None for r in resolved)
     if is_free or not compute.is_integer:
         return op, resolved
