@@ -97,7 +97,7 @@ def test_functions_have_vectors_of_both_widths(vector_bits: int) -> None:
         text = plain_function(symbol, vector_bits)
         assert text is not None
         assert f"<{2 * vector_bits // {'i8': 8, 'i16': 16}.get(symbol[8:], 32)} x" in text
-    assert get_machine().compile(module_text("tf.copy.i8", host_processor()))
+    assert get_machine().compile(module_text("tf.copy.i8", host_processor()).text)
 
 
 def test_other_loops_stay_loops() -> None:

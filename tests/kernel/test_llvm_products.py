@@ -71,7 +71,7 @@ def test_a_function_is_named_after_all_that_its_code_depends_on(flags: str) -> N
             (statement,) = (s for s in product_kernel(dtype, kind).body if isinstance(s, AddProducts))
             for shape in ({}, {"group": 12}, {"lanes": 8}, {"vectors": 1}):
                 symbol = product_symbol(replace(statement, **shape), flags)
-                texts[symbol] = module_text(symbol, host_processor())
+                texts[symbol] = module_text(symbol, host_processor()).text
                 assert ("fmul contract" in texts[symbol]) == (flags == "contract ")
     assert len(texts) == len({text.replace(symbol, "") for symbol, text in texts.items()}) == 24
     assert get_machine().compile(texts[symbol])

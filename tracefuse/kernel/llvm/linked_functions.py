@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import threading
+from typing import NamedTuple
 
 from tracefuse.caches import Cache, register
 from tracefuse.errors import InternalError
@@ -23,23 +24,30 @@ PREFIX = "tf."
 _DECLARED = re.compile(rf"^declare \w+ @({re.escape(PREFIX)}[\w.]+)\(", re.MULTILINE)
 
 
-def module_text(symbol: str, processor: Processor) -> str:
+class LinkedText(NamedTuple):
+    """The LLVM module of a linked function. passes: whether it needs LLVM's passes; it may be written in vectors."""
+
+    text: str
+    passes: bool
+
+
+def module_text(symbol: str, processor: Processor) -> LinkedText:
     """Return the LLVM module of a linked function."""
     declarations: dict[str, str] = {}
-    whole = (
+    in_vectors = (
         tile_transpose.transpose_function(symbol, processor.vector_bits)
         or tile_product.product_function(symbol)
         or plain_loops.plain_function(symbol, processor.vector_bits)
     )
     rare = rare_paths.function_of(symbol)
-    if whole is not None:
-        texts = [whole]
+    if in_vectors is not None:
+        texts = [in_vectors]
     elif rare is not None:
         texts = float32_math.lanes_functions(rare, declarations, processor)
     else:
         raise InternalError(f"LLVM text: {symbol} is declared, and is no function that kernels are linked with")
     attributes = f'attributes #1 = {{ nounwind "prefer-vector-width"="{processor.vector_bits}" }}\n'
-    return "\n\n".join([*sorted(declarations.values()), *texts, attributes])
+    return LinkedText("\n\n".join([*sorted(declarations.values()), *texts, attributes]), in_vectors is None)
 
 
 _lock = threading.Lock()
@@ -65,10 +73,10 @@ def _address(symbol: str, disk: DiskCache | None) -> int:
 def _linked(symbol: str, disk: DiskCache | None) -> int:
     with _lock:
         if symbol not in _addresses:
-            machine, text = get_machine(), module_text(symbol, host_processor())
+            machine, (text, passes) = get_machine(), module_text(symbol, host_processor())
             code, _ = load_or_make(
-                disk, hashed("linked", (text, *machine.key)), lambda code: machine.link(code, {}, (symbol,)),
-                lambda: machine.compile(text),
+                disk, hashed("linked", (text, str(passes), *machine.key)),
+                lambda code: machine.link(code, {}, (symbol,)), lambda: machine.compile(text, passes=passes),
             )  # fmt: skip
             code.keep()
             _addresses[symbol] = code.addresses[symbol]

@@ -136,8 +136,8 @@ class Machine:
             manager.add_global_dead_code_eliminate_pass()
             manager.run(module, builder)
 
-    def _emitted(self, text: str, emit: Callable[[Any, Any], Any]) -> Any:
-        """Run LLVM's passes on a module and return `emit(target_machine, module)`."""
+    def _emitted(self, text: str, emit: Callable[[Any, Any], Any], *, passes: bool = True) -> Any:
+        """Run LLVM's passes on a module and return `emit(target_machine, module)`. passes: see `compile`."""
         from llvmlite import binding
 
         with contextlib.ExitStack() as stack:
@@ -152,7 +152,8 @@ class Machine:
             except RuntimeError as error:
                 hint = "report this with the kernel's text"
                 raise CompileError(f"LLVM refuses a kernel: {error}", hint=hint) from error
-            self._run_passes(module, target_machine, text)
+            if passes:
+                self._run_passes(module, target_machine, text)
             if rare_paths.is_guarded(text):
                 self._inline_guards(module, target_machine, text)
             if streaming_stores.is_marked(text):
@@ -160,9 +161,12 @@ class Machine:
                 module = stack.enter_context(contextlib.closing(binding.parse_assembly(moved, context)))
             return emit(target_machine, module)
 
-    def compile(self, text: str) -> bytes:
-        """Compile an LLVM module to an object file; threads compile in parallel. Raises CompileError if LLVM fails."""
-        machine_code: bytes = shielded(lambda: self._emitted(text, _emit_object))
+    def compile(self, text: str, *, passes: bool = True) -> bytes:
+        """Compile an LLVM module to an object file; threads compile in parallel. Raises CompileError if LLVM fails.
+
+        passes: run LLVM's passes, which a module of loops on vectors in registers does not need.
+        """
+        machine_code: bytes = shielded(lambda: self._emitted(text, _emit_object, passes=passes))
         return machine_code
 
     def assembly(self, text: str) -> str:

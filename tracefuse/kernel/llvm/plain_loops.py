@@ -225,13 +225,14 @@ def plain_function(symbol: str, vector_bits: int) -> str | None:
     if _SYMBOL.fullmatch(symbol) is None:
         return None
     _, function, element = symbol.split(".")
-    # Without builtins, loops do not become calls of memcpy and memset.
-    attributes = f'nounwind "no-builtins" "prefer-vector-width"="{vector_bits}"'
-    lines = [f"define void @{symbol}({_parameters(symbol, '%')}) {attributes} {{", *_ROW]
-    lines += [f"  %{side} = getelementptr inbounds {element}, ptr %{side}.start, i64 %{side}.place" for side in _SIDES]
-    lines = [line for line in lines if function != "fill" or "%from" not in line or line.startswith("define")]
+    lines = [f"define void @{symbol}({_parameters(symbol, '%')}) #1 {{", "start:"]
     lanes = vector_bits // _BITS[element]
     widths = [w for w in dict.fromkeys((2 * lanes, lanes // 2, lanes // 8, 1)) if w]
+    if function == "fill":
+        lines += [line for width in widths[:-1] for line in _repeated(element, width)]
+    lines += _ROW
+    lines += [f"  %{side} = getelementptr inbounds {element}, ptr %{side}.start, i64 %{side}.place" for side in _SIDES]
+    lines = [line for line in lines if function != "fill" or "%from" not in line or line.startswith("define")]
     before, first = "row.body", "0"
     for width, following in zip(widths, [*(f"by{w}" for w in widths[1:]), "row.end"], strict=True):
         name = f"by{width}"
@@ -244,7 +245,7 @@ def plain_function(symbol: str, vector_bits: int) -> str | None:
             f"  br i1 %{name}.fits, label %{name}.body, label %{following}",
             f"{name}.body:",
             *_elements(function, element, name, width),
-            f"  br label %{name}, !llvm.loop !2",
+            f"  br label %{name}",
         ]
         before, first = name, f"%k.{name}"
     return "\n".join([*lines, *_END])
@@ -252,7 +253,6 @@ def plain_function(symbol: str, vector_bits: int) -> str | None:
 
 _SIDES = ("to", "from")
 _ROW = (
-    "start:",
     "  br label %row",
     "row:",
     "  %r = phi i64 [ 0, %start ], [ %r.next, %row.end ]",
@@ -264,15 +264,21 @@ _ROW = (
 _END = (
     "row.end:",
     "  %r.next = add nsw i64 %r, 1",
-    "  br label %row, !llvm.loop !3",
+    "  br label %row",
     "end:",
     "  ret void",
     "}",
-    '!0 = !{!"llvm.loop.vectorize.width", i32 1}',
-    '!1 = !{!"llvm.loop.interleave.count", i32 1}',
-    "!2 = distinct !{!2, !0, !1}",
-    "!3 = distinct !{!3, !0, !1}",
 )
+
+
+def _repeated(element: str, width: int) -> list[str]:
+    """Return the instructions that repeat a value in a vector."""
+    type_ = f"<{width} x {element}>"
+    return [
+        f"  %by{width}.first = insertelement {type_} poison, {element} %value, i64 0",
+        f"  %by{width}.values = shufflevector {type_} %by{width}.first, {type_} poison, "
+        f"<{width} x i32> zeroinitializer",
+    ]
 
 
 def _elements(function: str, element: str, name: str, width: int) -> list[str]:
@@ -281,11 +287,7 @@ def _elements(function: str, element: str, name: str, width: int) -> list[str]:
     lines = [f"  %{name}.to = getelementptr inbounds {element}, ptr %to, i64 %k.{name}"]
     result = f"%{name}.read"
     if function == "fill":
-        result = "%value"
-        if width > 1:
-            result, zeros = f"%{name}.values", f"<{width} x i32> zeroinitializer"
-            lines.append(f"  %{name}.first = insertelement {type_} poison, {element} %value, i64 0")
-            lines.append(f"  {result} = shufflevector {type_} %{name}.first, {type_} poison, {zeros}")
+        result = "%value" if width == 1 else f"%{name}.values"
     else:
         lines.append(f"  %{name}.from = getelementptr inbounds {element}, ptr %from, i64 %k.{name}")
         lines.append(f"  %{name}.read = load {type_}, ptr %{name}.from, align 1")
