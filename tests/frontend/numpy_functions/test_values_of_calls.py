@@ -116,6 +116,14 @@ CALLS: dict[str, tuple[list[Any], tuple[str, ...]]] = {
                      "np.outer(x[0, :2], x[1], out=y)", "np.round(x, 1, out=y[:1])", "np.round(x, 1, out=y)",
                      "np.modf(x, out=(y, None))", "np.linalg.multi_dot([x, x.T, x[:, 0]], out=y[0, :, 0])")
     )),
+    "copies of read-only views": ([np.arange(4.0).reshape(2, 2), np.arange(8.0).reshape(2, 2, 2)[::-1]], (
+        "(lambda y: (y.fill(7), y))(np.broadcast_to(x, (2, *x.shape)).reshape(-1, order='F'))",
+        "(lambda y: (np.add(y, 1, out=y[None]), y))(np.diagonal(x).reshape((-1,)))",
+        "np.diagonal(x)[None].fill(1)", "(np.negative(np.split(x, 2)[1], out=x), x)",
+    )),
+    "roots by numbers of NumPy": ([np.array([-np.inf, -0.0, 2], t) for t in ("f2", "f4", "f8")], (
+        "x ** np.float64(0.5)", "np.power(x, np.float64(0.5))", "np.power(x, np.float32(0.5))",
+    )),
     "output arrays that are read-only": ([np.arange(1.0)], tuple(
         f"(lambda y: {text})(np.broadcast_to(x, 4))"
         for text in ("np.round(y, 0, y)", "np.nan_to_num(y, copy=False)", "np.put(y, [], 1)", "np.putmask(y, [0], [])")

@@ -80,11 +80,12 @@ def _float_power(a: Any, b: Any) -> Any:
 def _power(a: Any, b: Any) -> Any:
     """np.power. Its loop for float16 has no square root for the exponent 0.5, as those of wider floats have."""
     x = as_traced(a)
-    return _root(x) if _is_half(b) and x.value.dtype is dtypes.float16 else arithmetic.power(a, b)
+    is_of_halves = x.value.dtype is dtypes.float16 and type(b) in (float, np.float16)  # np.float64 is a float, too
+    return _root(x) if is_of_halves and _is_half(b) else arithmetic.power(a, b)
 
 
 def _is_half(exponent: Any) -> bool:
-    return isinstance(exponent, (float, np.float16)) and exponent == 0.5
+    return isinstance(exponent, (float, np.floating)) and bool(exponent == 0.5)
 
 
 def _root(x: Any) -> Any:

@@ -12,6 +12,7 @@ from tracefuse.errors import ReadOnlyError, ScalarError, ShapeError, Unsupported
 from tracefuse.frontend.tracer.array_ops import shaping, traced_ops
 from tracefuse.frontend.tracer.array_ops.in_place import into
 from tracefuse.frontend.tracer.libraries.stage_calls import call_between_stages
+from tracefuse.frontend.tracer.record.recorder import Recorder
 from tracefuse.frontend.tracer.values import views
 from tracefuse.frontend.tracer.values.symbolic_size import wrap
 from tracefuse.frontend.tracer.values.traced import Traced
@@ -103,8 +104,18 @@ def broadcast_over(result: Any, target: Any) -> Any:
         return result
     extents, wanted = result.extents, target.extents
     tail = wanted[len(wanted) - len(extents) :]
-    is_smaller = len(extents) < len(wanted) or any(a == 1 and b != 1 for a, b in zip(extents, tail, strict=False))
+    recorder = target.recorder
+    is_smaller = len(extents) < len(wanted) or any(
+        _repeats(recorder, extent, other) for extent, other in zip(extents, tail, strict=False)
+    )
     return shaping.broadcast_to(result, target.recorder.sizes(wanted)) if is_smaller else result
+
+
+def _repeats(recorder: Recorder, extent: Extent, wanted: Extent) -> bool:
+    """Whether an axis of a result has one element, and that of the array that takes it more."""
+    if extent == wanted or recorder.known(extent) != 1 or recorder.known(wanted) == 1:
+        return False
+    return recorder.decide(extent, "==", 1, "whether a result repeats along an axis of out=")
 
 
 def with_order(x: Any, order: str) -> Any:

@@ -98,6 +98,8 @@ def power(a: Any, b: Any) -> Any:
         special = _constant_power(astype(as_traced(a), compute, copy=False), whole)
         if special is not None:
             return special
+    if isinstance(b, np.floating) and b == 0.5 and compute.name in ("float32", "float64"):  # not of halves
+        return apply("sqrt", astype(as_traced(a), compute, copy=False))
     if is_weak(b) and not isinstance(b, complex):
         special = _constant_power(a, b)
         if special is not None:

@@ -200,6 +200,8 @@ class Traced:
 
     def become_view(self, parent: Traced, step: ViewStep) -> None:
         """Makes this name, whose elements were just read from `parent`, a view of `parent`."""
+        if parent.read_only is not None:
+            parent.settle()  # a copy can be written, and so can views of it
         self.parent, self.step, self.memory = parent, step, parent.own_memory()
         self.read_only = self.read_only or parent.read_only
         self._version = self.memory.version
