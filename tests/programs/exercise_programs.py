@@ -112,8 +112,8 @@ def fit_season(times, values, start):
         jacobian = np.empty((times.size, parameters.size))
         for k in range(parameters.size):
             moved = parameters.copy()
-            moved[k] += 1e-6
-            jacobian[:, k] = (seasonal(times, *moved) - base) / 1e-6
+            moved[k] += 1e-3
+            jacobian[:, k] = (seasonal(times, *moved) - base) / 1e-3
         step, *_ = np.linalg.lstsq(jacobian, values - base, rcond=None)
         parameters += step
     return parameters, np.abs(values - seasonal(times, *parameters)).max()

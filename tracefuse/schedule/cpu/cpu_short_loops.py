@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 
 from segments import Verdict, yes
 from segments.lazy_dataclasses import dataclass
-from tracefuse.ir.extents import Extent, ceildiv, minimum, product, substitute, symbol, symbols
+from tracefuse.ir.extents import Extent, ceildiv, is_nonnegative, minimum, product, substitute, symbol, symbols
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.cpu.cpu_frame import CpuProblem, fix, new_body, open_grid, work
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
@@ -47,6 +47,9 @@ TILE = 1024
 """Rows of a tile."""
 
 REASON = "short loops are unrolled"
+
+PACKED_BYTES = 4
+"""The fewest bytes of an element of which those of a repeated row are packed in vectors; narrower ones are shuffled."""
 
 VECTOR_BYTES = 64
 """The bytes of a vector that a short loop fills by itself."""
@@ -174,9 +177,22 @@ def _launch(body: Body, region: Region, loops: _Rows, name: str, contract: bool)
         with body.loop(rows.index, bounds, start=first), body.loop(kept[0].index, kept[0].extent, "vector"):
             _row(body, region)
     else:
-        with body.loop(rows.index, bounds, "vector", start=first), _unrolled(body, kept):
+        kind = "serial" if _packs_rows(body, region, kept) else "vector"
+        with body.loop(rows.index, bounds, kind, start=first), _unrolled(body, kept):
             _row(body, region)
     return make_launch(body, name, "cpu", [grid], work=work(region), contract=contract)
+
+
+def _packs_rows(body: Body, region: Region, kept: Sequence[Loop]) -> bool:
+    """Whether the elements of one row fill vectors: those of 4 bytes and more of short rows that are repeated.
+
+    Vectors over rows would be stored with strides of a repeated row, in up to 50 times the time of a copy.
+    """
+    extents = [substitute(loop.extent, body.index.known) for loop in kept]
+    if len(kept) < 2 or extents[-1] == SHORT or not isinstance(product(extents), int):
+        return False
+    least = min(region.fusion.values[output].dtype.itemsize for output in region.fusion.outputs)
+    return least >= PACKED_BYTES and is_nonnegative(product(extents) - SHORT)
 
 
 def _fill_vectors(body: Body, region: Region, kept: Sequence[Loop]) -> bool:
