@@ -128,3 +128,5 @@ def test_other_loops_stay_loops() -> None:
     triangle = replace(rows, body=(*rows.body[:-1], replace(row, stop=I)))
     assert plain_loop(triangle, 512) is None
     assert plain_loop(replace(row, stop=I), 512) is not None
+    short = replace(rows, body=(*rows.body[:-1], replace(row, stop=number(8))))
+    assert plain_loop(short, 512) is None  # a call for each of many such loops takes longer than its rows

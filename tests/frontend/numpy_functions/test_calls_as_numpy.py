@@ -230,7 +230,7 @@ ERRORS = (
     "x.var(correction=1)", "np.insert(x[0], [], [1, 2])", "np.nan_to_num(x[0, 0], copy=False)",
     "np.sum(x[:0], initial=None)", "np.mean(x, where=None)", "x.max(where=None)", "np.add.reduce(x[:0], initial=None)",
     "np.nanstd(x, ddof=1, correction=2)", "x[[0, 1], [0, 1, 1]]", "np.put_along_axis(x, np.zeros((1, 2), int), 5, 0)",
-    "np.take_along_axis(x, [[0]], 0)", "np.rollaxis([x, x], 1)", "np.split([x, x], 2)",
+    "np.take_along_axis(x, [[0]], 0)", "np.rollaxis([x, x], 1)", "np.split([x, x], 2)", "np.common_type([x[0, 0]])",
     "np.pad(x, (1, 2, 3))", "np.pad(x, ())", "np.cross(-1, x, axisa=None)",
     "np.quantile(x, 1, out=np.zeros((), np.complex64))",
     "np.median(np.broadcast_to(x, (2, 2, 3)), axis=0, overwrite_input=True)",

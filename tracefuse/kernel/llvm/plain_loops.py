@@ -77,13 +77,16 @@ def _row(loop: ir.For, vector_bits: int, row_of: ir.For | None = None) -> PlainL
     """Return what a loop over adjacent elements does. row_of: the loop that it is the body of.
 
     The iterations of a serial loop need not be independent; they are where it writes a local array from another one.
+    Rows of few elements stay loops, but those of local arrays, which a kernel writes once: a loop over an argument's
+    rows may be short as well, as of a tile, and a call for it takes longer than its registers.
     """
     if loop.kind == "unroll" or loop.step != ONE or loop.variable.dtype is not int64 or not loop.body:
         return None
     *lets, store = (s for s in loop.body if not isinstance(s, ir.Comment))
     if not isinstance(store, ir.Store) or store.cache == "streaming" or not all(isinstance(s, ir.Let) for s in lets):
         return None
-    if row_of is None and _fills_registers(loop, store.buffer.dtype, vector_bits):
+    is_row_of_local = row_of is not None and store.buffer.space == "local"
+    if not is_row_of_local and _fills_registers(loop, store.buffer.dtype, vector_bits):
         return None
     values, variable = _bound(lets), loop.variable.name
     found = _function(store, values)

@@ -11,13 +11,13 @@ from tracefuse import source
 from tracefuse.dtypes import dtype_of, python_kind
 from tracefuse.errors import (
     DtypeError,
-    NoAttributeError,
     OutOfRangeError,
     ScalarError,
     ShapeError,
     UnsupportedError,
 )
 from tracefuse.frontend.numpy_api.arrangement.moving_elements import checked_unless_empty
+from tracefuse.frontend.numpy_api.arrangement.shapes import require_array
 from tracefuse.frontend.numpy_api.registration.registry import Functions
 from tracefuse.frontend.tracer.array_ops import assignment, shaping, traced_ops
 from tracefuse.frontend.tracer.array_ops.in_place import into
@@ -249,8 +249,7 @@ def can_cast(from_: Any, to: Any, casting: Any = "safe") -> bool:
 @implements(np.common_type)
 def common_type(*arrays: Any) -> Any:
     for x in arrays:
-        if isinstance(x, Traced) and x.weak is not None:
-            raise NoAttributeError(f"{x.weak!r} object has no attribute 'dtype'", hint="give an array")
+        require_array(x, "dtype")
     return np.common_type(*(np.empty(0, x.value.dtype.numpy) if isinstance(x, Traced) else x for x in arrays))
 
 
