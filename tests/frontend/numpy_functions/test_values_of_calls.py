@@ -209,6 +209,17 @@ def test_numbers_of_a_call_keep_their_types_beside_captured_arrays(s: Any) -> No
         assert difference(result, expected, "result") is None
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_an_exponent_of_a_call_that_is_one_half_takes_the_root(dtype: Any) -> None:
+    x = np.array([-np.inf, -0.0, 4.0, np.nan], dtype)
+    fused = fuse(lambda x, s: (x**s, np.power(x, s)))
+    with np.errstate(invalid="ignore"):
+        for s in (0.5, 0.25, np.float32(0.5)):
+            for result in fused(x, s):
+                np.testing.assert_allclose(result, x**s, rtol=1e-6)
+                assert np.signbit(result[1]) == np.signbit((x**s)[1])
+
+
 def test_results_without_elements_are_read_at_no_coordinate_of_a_kernel() -> None:
     def reduced(x: Any, _: Any) -> Any:
         largest = np.maximum.reduce(x, initial=-0.0)

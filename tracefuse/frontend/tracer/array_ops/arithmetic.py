@@ -104,7 +104,17 @@ def power(a: Any, b: Any) -> Any:
         special = _constant_power(a, b)
         if special is not None:
             return special
+    if _is_half(a, b) and compute.name in ("float32", "float64"):
+        return apply("sqrt", astype(as_traced(a), compute, copy=False))
     return apply("pow", a, b)
+
+
+def _is_half(base: Any, exponent: Any) -> bool:
+    """Whether an exponent that the call gives is 0.5, of which NumPy takes the root: that of -inf is NaN; guarded."""
+    if not isinstance(exponent, Traced) or exponent.read is None or exponent.value.dtype.kind != "float":
+        return False
+    is_array = isinstance(base, Traced) and base.weak is None and not base.is_immutable
+    return is_array and not exponent.recorder.differentiated and bool(apply("eq", exponent, 0.5))
 
 
 def _integer_power(a: Any, b: Any) -> Any:
