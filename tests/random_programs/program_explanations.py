@@ -143,8 +143,8 @@ def explained(program: RandomProgram, why: Difference, settings: dict[str, Any])
     if why.kind == "error" and depends_on_reciprocal_of_zero(program, settings):  # a mask of other size
         return Difference("integer reciprocal of 0", 0, "")
     depends_on_values = "division by zero" in why.text or "LinAlgError" in why.text
-    # Sizes and types that data decide; the last two are raised by NumPy itself between two stages.
-    of_data = ("ShapeError", "OutOfRangeError", "IndexError", "UFuncTypeError")
+    # Sizes, types and sums that data decide; IndexError and UFuncTypeError are raised by NumPy between two stages.
+    of_data = ("ShapeError", "OutOfRangeError", "NoElementsError", "IndexError", "UFuncTypeError")
     if why.kind in ("error", "internal error") and why.text.startswith(of_data) and casts_outside(program, settings):
         return Difference("undefined in NumPy", 0, "")
     if not why.kind.endswith("differs") and not depends_on_values:

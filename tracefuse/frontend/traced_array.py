@@ -90,7 +90,10 @@ def _in_place(name: str) -> Callable[[Any, Any], Any]:
             return plain(self, other)  # NumPy scalars and Python numbers are immutable
         check_writable(self)
         arithmetic.check_types_in_place(name, self, other)
-        return into(self, arithmetic.binary(name, self, other))
+        result = arithmetic.binary(name, self, other)
+        if name == "matmul" and len(result.extents) > len(self.extents):
+            return np.matmul(self, other, out=self)  # further axes may have one element
+        return into(self, result)
 
     return method
 

@@ -220,6 +220,26 @@ def test_an_exponent_of_a_call_that_is_one_half_takes_the_root(dtype: Any) -> No
                 assert np.signbit(result[1]) == np.signbit((x**s)[1])
 
 
+@pytest.mark.parametrize("shape", [(3, 3), (1, 3, 3), (1, 1, 3, 3), (2, 3, 3)])
+def test_a_vector_takes_its_product_with_a_stack_of_one_matrix(shape: tuple[int, ...]) -> None:
+    def multiplied(x: Any) -> Any:
+        x @= np.ones(shape)
+        return x
+
+    (expected, wanted), (result, error) = outcome(multiplied, np.arange(3.0)), outcome(fuse(multiplied), np.arange(3.0))
+    assert (error is None) == (wanted is None)
+    assert isinstance(error, type(wanted))
+    assert wanted is not None or difference(result, expected, "result") is None
+
+
+def test_a_number_has_no_shape_to_split_and_no_length() -> None:
+    for split in (np.split, np.array_split):
+        for number in (1, [1]):
+            _, wanted = outcome(lambda x: split(x.tolist(), number), np.array(1j))  # noqa: B023
+            _, error = outcome(fuse(lambda x: split(x.tolist(), number), **OPTIONS), np.array(1j))  # noqa: B023
+            assert isinstance(error, type(wanted)), (split, number, error)
+
+
 def test_results_without_elements_are_read_at_no_coordinate_of_a_kernel() -> None:
     def reduced(x: Any, _: Any) -> Any:
         largest = np.maximum.reduce(x, initial=-0.0)

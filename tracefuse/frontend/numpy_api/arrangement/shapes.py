@@ -222,6 +222,8 @@ def append(arr: Any, values: Any, axis: Any = None) -> Any:
 
 def _split_along(ary: Any, indices_or_sections: Any, axis: Any, *, equal: bool) -> list[Any]:
     if isinstance(ary, Traced) and ary.weak is not None:
+        if equal and not isinstance(indices_or_sections, (list, tuple, np.ndarray)):
+            require_array(ary, "shape")
         raise DtypeError(f"object of type {ary.weak!r} has no len()", hint="give an array", where=source.user_line())
     traced = as_tensor(ary)
     recorder = traced.recorder
