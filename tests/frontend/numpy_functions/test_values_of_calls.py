@@ -232,12 +232,35 @@ def test_a_vector_takes_its_product_with_a_stack_of_one_matrix(shape: tuple[int,
     assert wanted is not None or difference(result, expected, "result") is None
 
 
+@pytest.mark.parametrize("target", ["cpu", "reference"])
+def test_quantiles_of_nan_have_one_type(target: str) -> None:
+    x = np.array([[np.nan, 1], [np.nan, 2]], np.float32)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # All-NaN slice encountered
+        result = fuse(lambda x: np.nanpercentile(x, np.array([10.0, 20.0]), axis=0), target=target)(x)
+        np.testing.assert_allclose(result, np.nanpercentile(x, np.array([10.0, 20.0]), axis=0))
+    assert result.dtype == np.float64
+
+
+def test_integers_that_update_positions_are_of_64_bits_as_in_numpy() -> None:
+    def updated(x: Any) -> Any:
+        y = x * 2
+        np.logaddexp2.at(y, [0, -1], -1)
+        return y
+
+    x = np.array([1, -7], np.int8)
+    assert updated(x).tolist() == fuse(updated)(x).tolist() == [2, 0]
+
+
 def test_a_number_has_no_shape_to_split_and_no_length() -> None:
     for split in (np.split, np.array_split):
         for number in (1, [1]):
             _, wanted = outcome(lambda x: split(x.tolist(), number), np.array(1j))  # noqa: B023
             _, error = outcome(fuse(lambda x: split(x.tolist(), number), **OPTIONS), np.array(1j))  # noqa: B023
             assert isinstance(error, type(wanted)), (split, number, error)
+    for function in (np.diag_indices_from, np.unstack, lambda y: np.fill_diagonal(y, 1)):
+        with pytest.raises(AttributeError):
+            fuse(lambda x: function(x.tolist()), **OPTIONS)(np.ones((2, 2)))  # noqa: B023
 
 
 def test_results_without_elements_are_read_at_no_coordinate_of_a_kernel() -> None:

@@ -100,6 +100,7 @@ def _argument(original: Any, value: list[Any], keywords: dict[str, Any]) -> Any:
     if _is_of_numpy(original) and original not in _SEQUENCES and not (original in _JOINING and keywords):
         array = array_of(value)
         if array is not None and (original not in _JOINING or len(array.extents) > 1):
+            array.is_list = True
             return array
     return with_entries(value)
 

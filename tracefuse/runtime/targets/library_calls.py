@@ -154,7 +154,7 @@ def _whole_array_launch(fusion: Fusion, node: Node, op: WholeArrayOp, library: A
     scope: dict[str, Any] = {
         "call": op.caller(dict(node.attributes)) if attributes_of is None else op.call, "attributes": attributes_of,
         "locate": located_errors(node).__exit__, "array_type": library.array_type, "as_array": library.as_array,
-        "as_result": library.as_result, "unexpected": functools.partial(_unexpected, node, op), "min": min, "max": max,
+        "as_result": library.as_result, "expected": functools.partial(_expected, node, op), "min": min, "max": max,
     }  # fmt: skip
     lines = [
         "def run(i, o):", f"    x = ({operands})", "    try:",
@@ -171,20 +171,26 @@ def _whole_array_launch(fusion: Fusion, node: Node, op: WholeArrayOp, library: A
             f"    r{k} = y[{node.outputs.index(number)}]",
             f"    if type(r{k}) is not array_type or r{k}.base is not None or any(r{k} is one for one in x):",
             f"        r{k} = as_array(r{k}, d{k}, x)",
-            f"    if r{k}.shape != {shape} or r{k}.dtype != k{k}:", f"        raise unexpected(r{k}, d{k}, {shape})",
+            f"    if r{k}.shape != {shape} or r{k}.dtype != k{k}:", f"        r{k} = expected(r{k}, d{k}, {shape})",
         ]  # fmt: skip
     results = "".join(f"as_result(r{k}, d{k}), " for k in range(len(fusion.outputs)))
     text = "\n".join([*lines, f"    return ({results})", ""])
     return compile_function(text, "run", scope, "library call")  # type: ignore[no-any-return]
 
 
-def _unexpected(node: Node, op: WholeArrayOp, array: Any, dtype: DType, shape: tuple[int, ...]) -> Exception:
-    """Returns the error for a result of another type or shape than the op's rules give."""
+def _expected(node: Node, op: WholeArrayOp, array: Any, dtype: DType, shape: tuple[int, ...]) -> Any:
+    """Returns a result that is narrower than the op's rules give in their type, as a quantile of NaN may be.
+
+    Raises for one of another shape or kind.
+    """
     if op.sizes_from_data:
-        return UnsupportedError(
+        raise UnsupportedError(
             f"{op.name}: {op.sizes_from_data}", hint="compute it outside the fused function", where=node.where
         )
-    return InternalError(
+    is_narrower = array.dtype.kind == dtype.numpy.kind == "f" and array.dtype.itemsize < dtype.numpy.itemsize
+    if array.shape == shape and is_narrower:
+        return array.astype(dtype.numpy)
+    raise InternalError(
         f"{op.name} returned {array.dtype}{list(array.shape)}, not {dtype}{list(shape)}", where=node.where
     )
 

@@ -37,7 +37,7 @@ def _norm(traced: Any, ord: Any, axis: Any, keepdims: bool) -> Any:
     if axis is None and ord is None:
         if not rank:
             return _vector_norm(shaping.reshape(traced, -1), 2, (0,), False)
-        return _vector_norm(traced, 2, tuple(range(rank)), keepdims)  # in any order of memory
+        return _vector_norm(traced, 2, tuple(range(rank)), bool(keepdims))  # in any order of memory
     is_pair = isinstance(axis, tuple)
     axes = tuple(normalize_axis(operator.index(k), rank) for k in axis) if is_pair else traced_ops.axes_of(axis, rank)
     if len(axes) == 1:

@@ -279,6 +279,7 @@ def vsplit(ary: Any, indices_or_sections: Any) -> Any:
 
 @implements(*functions("unstack"))
 def unstack(x: Any, /, *, axis: Any = 0) -> Any:
+    require_array(x, "ndim")
     traced = as_tensor(x)
     axes = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
     if len(axes) != 1:

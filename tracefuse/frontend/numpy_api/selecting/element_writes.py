@@ -15,6 +15,7 @@ from tracefuse.errors import DtypeError, IndexTypeError, OutOfRangeError, Scalar
 from tracefuse.frontend.numpy_api.arrangement.flat_elements import FlatElements, spread_under_mask
 from tracefuse.frontend.numpy_api.arrangement.grids import resize
 from tracefuse.frontend.numpy_api.arrangement.moving_elements import check_is_array
+from tracefuse.frontend.numpy_api.arrangement.shapes import require_array
 from tracefuse.frontend.numpy_api.registration.registry import Functions
 from tracefuse.frontend.tracer.array_ops import assignment, shaping, traced_ops
 from tracefuse.frontend.tracer.array_ops.in_place import into, note_update
@@ -144,6 +145,7 @@ def place(arr: Any, mask: Any, vals: Any) -> None:
 @implements(np.fill_diagonal)
 def fill_diagonal(a: Any, val: Any, wrap: bool = False) -> None:
     """Assigns where the positions on all axes are equal; with `wrap`, the diagonal of a tall matrix begins again."""
+    require_array(a, "ndim")
     target = as_array(a)
     recorder, rank = target.recorder, len(target.extents)
     if rank < 2:

@@ -34,7 +34,7 @@ def update_at(ufunc: np.ufunc, target: Any, key: Any, *values: Any) -> None:
         update(ufunc, x, key)
         return
     value = assignment.array_of(values[0]) if isinstance(values[0], (list, tuple)) else values[0]
-    operand = as_array(_in_the_type_of(x.value.dtype, value))
+    operand = as_array(_in_the_type_of(ufunc, x.value.dtype, value))
     if operand.memory is x.memory:  # the updates do not change it, as NumPy copies it then
         operand = traced_ops.copy(operand)
     if any(map(_is_truth, key)):
@@ -76,12 +76,14 @@ def _check_fits(x: Traced, key: Any, operand: Any) -> None:
     shaping.broadcast_to(operand, x.recorder.sizes(elements.extents))
 
 
-def _in_the_type_of(dtype: DType, value: Any) -> Any:
+def _in_the_type_of(ufunc: np.ufunc, dtype: DType, value: Any) -> Any:
     """Returns a Python number as an array: an integer in the array's type if that holds it and int64 holds the type.
 
-    NumPy takes the integer as int64; updates wrap alike.
+    NumPy takes the integer as int64; updates of functions of integers wrap alike.
     """
-    if type(value) is int and dtype.is_integer and np.can_cast(dtype.numpy, np.int64):
+    character = dtype.numpy.char
+    is_of_integers = dtype.is_integer and f"{character}{character}->{character}" in ufunc.types
+    if type(value) is int and is_of_integers and np.can_cast(dtype.numpy, np.int64):
         limits = np.iinfo(dtype.name)
         if limits.min <= value <= limits.max:
             return np.asarray(value, dtype.numpy)
