@@ -144,7 +144,7 @@ def explained(program: RandomProgram, why: Difference, settings: dict[str, Any])
         return Difference("integer reciprocal of 0", 0, "")
     depends_on_values = "division by zero" in why.text or "LinAlgError" in why.text
     # Sizes, types and sums that data decide; IndexError and UFuncTypeError are raised by NumPy between two stages.
-    of_data = ("ShapeError", "OutOfRangeError", "NoElementsError", "IndexError", "UFuncTypeError")
+    of_data = ("ShapeError", "OutOfRangeError", "NoElementsError", "ScalarError: Geo", "IndexError", "UFuncTypeError")
     is_of_data = why.kind == "no error" or why.text.startswith(of_data)
     if why.kind in ("no error", "error", "internal error") and is_of_data and casts_outside(program, settings):
         return Difference("undefined in NumPy", 0, "")

@@ -258,6 +258,9 @@ def test_a_number_has_no_shape_to_split_and_no_length() -> None:
             _, wanted = outcome(lambda x: split(x.tolist(), number), np.array(1j))  # noqa: B023
             _, error = outcome(fuse(lambda x: split(x.tolist(), number), **OPTIONS), np.array(1j))  # noqa: B023
             assert isinstance(error, type(wanted)), (split, number, error)
+    for join in (np.concatenate, np.stack):
+        with pytest.raises(TypeError, match="not both"):
+            fuse(lambda x: join([x, x], dtype=float, out=np.zeros(4)))(np.ones(2))  # noqa: B023
     for function in (np.diag_indices_from, np.unstack, lambda y: np.fill_diagonal(y, 1)):
         with pytest.raises(AttributeError):
             fuse(lambda x: function(x.tolist()), **OPTIONS)(np.ones((2, 2)))  # noqa: B023

@@ -158,11 +158,18 @@ def _check_casting(arrays: Any, dtype: Any, casting: str) -> None:
         warn_of_lost_parts(dtype_of(dtype_of_array), dtype_of(target))
 
 
+def _dtype_of_result(name: str, dtype: Any, out: Any) -> Any:
+    """Returns the type that a call asks for. Raises DtypeError if it gives both parameters."""
+    if dtype is not None and out is not None:
+        raise DtypeError(f"np.{name} takes out= or dtype=, not both", hint="leave dtype= out: it is that of out")
+    return dtype if out is None else out.dtype
+
+
 @implements(np.concatenate)
 def concatenate(
     arrays: Any, /, axis: Any = 0, out: Any = None, *, dtype: Any = None, casting: str = "same_kind"
 ) -> Any:
-    _check_casting(arrays, dtype if out is None else out.dtype, casting)
+    _check_casting(arrays, _dtype_of_result("concatenate", dtype, out), casting)
     result = shaping.concatenate(without_python_numbers(arrays) if axis is None else arrays, axis, dtype)
     return result if out is None else into(out, astype(result, out.dtype, copy=False))
 
@@ -191,7 +198,7 @@ def _number_of_kind(entry: Any) -> Any:
 
 @implements(np.stack)
 def stack(arrays: Any, axis: Any = 0, out: Any = None, *, dtype: Any = None, casting: str = "same_kind") -> Any:
-    _check_casting(arrays, dtype if out is None else out.dtype, casting)
+    _check_casting(arrays, _dtype_of_result("stack", dtype, out), casting)
     result = shaping.stack(arrays, axis, dtype)
     return result if out is None else into(out, astype(result, out.dtype, copy=False))
 
