@@ -195,7 +195,7 @@ def started(*arguments: object) -> Iterator[subprocess.Popen[bytes]]:
     with tempfile.TemporaryDirectory(prefix="tracefuse-interrupts-") as folder:
         path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
         environment = {**os.environ, "TRACEFUSE_CACHE_DIR": folder, "PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1"}
-        command = [sys.executable, "-W", "error", "-X", "faulthandler", __file__, *map(str, arguments)]
+        command = [sys.executable, "-P", "-W", "error", "-X", "faulthandler", __file__, *map(str, arguments)]
         process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         try:
             assert process.stdout is not None
