@@ -215,7 +215,7 @@ def storm(seconds: float, seed: int, mean: float = 0.03) -> Counts:
         assert process.stdout is not None
         os.set_blocking(process.stdout.fileno(), False)
         selector.register(process.stdout, selectors.EVENT_READ)
-        end = time.monotonic() + seconds
+        end = time.monotonic() + seconds - 0.3  # an interrupt ends a Python that shuts down
         while process.poll() is None:
             # Now and then at once after another one.
             if selector.select(chance.expovariate(1 / mean) if chance.random() < 0.9 else 0.0002):
