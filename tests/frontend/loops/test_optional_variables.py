@@ -5,11 +5,13 @@ Each is recorded, and results are `None` and numbers of Python exactly where tho
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.frontend.loops.equal_results import are_equal
 from tracefuse import fuse
 
 
@@ -236,24 +238,13 @@ ARRAYS = (
 )  # fmt: skip
 
 
-def _are_equal(result: Any, expected: Any) -> bool:
-    if isinstance(expected, (tuple, list)):
-        return len(result) == len(expected) and all(map(_are_equal, result, expected))
-    if expected is None or isinstance(expected, str):
-        return bool(result is None if expected is None else result == expected)
-    # A scalar of NumPy is returned as an array without axes.
-    is_python = type(expected) in (bool, int, float)
-    is_same_kind = type(result) is type(expected) if is_python else result.dtype == expected.dtype
-    return is_same_kind and bool(np.array_equal(result, expected))
-
-
 @pytest.mark.parametrize("target", ["cpu", "reference"])
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
 def test_such_loops_are_recorded(program: Any, target: str) -> None:
     fused = fuse(target=target)(program)
     for values in ARRAYS:
         x = np.array(values)
-        assert _are_equal(fused(x), program(x)), values
+        assert are_equal(fused(x), program(x)), values
     # Another trace for each answer of whether a result is None, a number of Python or an empty list.
     assert 0 < fused.cache_info().traces <= 4
 
@@ -346,6 +337,41 @@ def flags_of_the_array(x: Any) -> Any:
     return rows.flags.writeable, kept
 
 
+def none_for_a_variable_of_a_closure(x: Any) -> Any:
+    kept, given, count = None, 1, 0
+    for value in x:
+        if value > 0:
+            kept, given = given, None
+        else:
+            given = value
+        read = lambda: given  # noqa: B023, E731
+        if given is None:
+            count += 1 + (read() is None)
+    return count, kept
+
+
+def values_that_raise(x: Any) -> Any:
+    kept = 7
+    for value in x:
+        if value > 1:
+            kept += 1
+    with contextlib.suppress(IndexError):
+        kept, _ = 0, x[1000]
+    try:
+        kept, _ = 1, x[1000]
+    except IndexError:
+        kept += 10
+    return kept
+
+
+@pytest.mark.parametrize("program", [none_for_a_variable_of_a_closure, values_that_raise])
+@pytest.mark.filterwarnings("ignore:.*every call runs the function")
+def test_variables_that_a_loop_cannot_carry_are_those_of_python(program: Any) -> None:
+    fused = fuse(program)
+    for values in ARRAYS:
+        assert are_equal(fused(np.array(values)), program(np.array(values))), values
+
+
 @pytest.mark.parametrize(
     "program",
     [written_after, written_through_the_row, written_in_the_loop, written_by_the_loop_around, flags_of_the_array],
@@ -354,7 +380,7 @@ def flags_of_the_array(x: Any) -> Any:
 def test_rows_that_variables_keep_are_views(program: Any) -> None:
     fused = fuse(program)
     for values in ARRAYS[:2]:
-        assert _are_equal(fused(np.array(values)), program(np.array(values)))
+        assert are_equal(fused(np.array(values)), program(np.array(values)))
 
 
 def counter_in_a_tuple(x: Any) -> Any:
@@ -382,4 +408,4 @@ def counter_in_a_slice(x: Any) -> Any:
 def test_objects_that_hold_the_counter_are_those_of_the_last_iteration(program: Any) -> None:
     fused = fuse(program)
     for size in (20, 33):
-        assert _are_equal(fused(np.arange(size)), program(np.arange(size)))
+        assert are_equal(fused(np.arange(size)), program(np.arange(size)))

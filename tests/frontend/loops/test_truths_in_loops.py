@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.frontend.loops.equal_results import are_equal
 from tracefuse import fuse
 
 
@@ -145,22 +146,13 @@ PROGRAMS = (
 ARRAYS = ([0, 2, -1, 1, 0, 0, -2, 2, 1, 1, -1, 0, 2, 1, 0, -2, 1, 2, 0, 1], [-1] * 20, [2] + [0] * 19)
 
 
-def _are_equal(result: Any, expected: Any) -> bool:
-    if isinstance(expected, (tuple, list)):
-        return len(result) == len(expected) and all(map(_are_equal, result, expected))
-    # A scalar of NumPy is returned as an array without axes.
-    is_python = type(expected) in (bool, int, float)
-    is_same_kind = type(result) is type(expected) if is_python else result.dtype == expected.dtype
-    return is_same_kind and bool(np.array_equal(result, expected))
-
-
 @pytest.mark.parametrize("target", ["cpu", "reference"])
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
 def test_truths_that_are_values_are_recorded(program: Any, target: str) -> None:
     fused = fuse(target=target)(program)
     for values in ARRAYS:
         x = np.array(values)
-        assert _are_equal(fused(x), program(x)), values
+        assert are_equal(fused(x), program(x)), values
     # A second trace where the call decides whether a result is a number of Python; none if the function itself runs.
     assert fused.cache_info().traces in (1, 2)
 

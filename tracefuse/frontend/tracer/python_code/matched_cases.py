@@ -18,20 +18,14 @@ import ast
 from collections.abc import Callable, Sequence
 
 from tracefuse.frontend.tracer.python_code.generated_syntax import assign, at, load
-from tracefuse.frontend.tracer.python_code.statement_flow import SCOPES, Block
+from tracefuse.frontend.tracer.python_code.statement_flow import Block, OwnCode
 
 
-class MatchedCases(ast.NodeTransformer):
+class MatchedCases(OwnCode):
     """Replaces the `match` statements of one function. new_name: returns the name of a new variable."""
 
     def __init__(self, new_name: Callable[[str], str]) -> None:
         self._new_name = new_name
-
-    def visit(self, node: ast.AST) -> ast.AST | Block:
-        if isinstance(node, SCOPES):
-            return node
-        result: ast.AST | Block = super().visit(node)
-        return result
 
     def visit_Match(self, node: ast.Match) -> ast.AST | Block:
         self.generic_visit(node)

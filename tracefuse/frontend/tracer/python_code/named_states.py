@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from tracefuse.frontend.tracer.python_code.generated_syntax import at, call_of_twin
-from tracefuse.frontend.tracer.python_code.statement_flow import SCOPES
+from tracefuse.frontend.tracer.python_code.statement_flow import OwnCode
 from tracefuse.frontend.tracer.python_code.variable_uses import arguments_of, nodes_of, uses_of
 
 _OTHER = -1
@@ -70,17 +70,11 @@ def _texts(value: ast.expr) -> list[str]:
     return [node.value for node in ast.walk(value) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
 
 
-class _NamedStates(ast.NodeTransformer):
+class _NamedStates(OwnCode):
     """The assignments and reads of such variables. positions: of all strings."""
 
     def __init__(self, variables: frozenset[str], positions: Mapping[str, int]) -> None:
         self._variables, self._positions = variables, positions
-
-    def visit(self, node: ast.AST) -> ast.AST:
-        if isinstance(node, SCOPES):
-            return node
-        result: ast.AST = super().visit(node)
-        return result
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         if node.id not in self._variables or not isinstance(node.ctx, ast.Load):

@@ -18,9 +18,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 from tracefuse.frontend.tracer.python_code.generated_syntax import assign, at, call_of_twin, load, none_flag
-from tracefuse.frontend.tracer.python_code.statement_flow import SCOPES, Block
+from tracefuse.frontend.tracer.python_code.statement_flow import Block, OwnCode
 from tracefuse.frontend.tracer.python_code.variable_uses import (
     arguments_of,
+    flag_or_not,
     is_none,
     nodes_of,
     tested_for_none,
@@ -88,21 +89,17 @@ def _flag_of(name: str) -> ast.stmt:
     return assign(none_flag(name), call_of_twin("is_none", load(name)))
 
 
-class _Optional(ast.NodeTransformer):
+class _Optional(OwnCode):
     """The reads and assignments of some variables. names: of the variables."""
 
     def __init__(self, names: frozenset[str], new_name: Callable[[str], str]) -> None:
         self._names, self._new_name = names, new_name
 
-    def visit(self, node: ast.AST) -> ast.AST | Block:
-        if isinstance(node, SCOPES):
-            return node
+    def visit_Compare(self, node: ast.Compare) -> ast.AST:
         name = tested_for_none(node)
-        if name in self._names and isinstance(node, ast.Compare):
-            flag = load(none_flag(name or ""))
-            return at(flag if isinstance(node.ops[0], ast.Is) else ast.UnaryOp(ast.Not(), flag), node)
-        result: ast.AST | Block = super().visit(node)
-        return result
+        if name not in self._names:
+            return self.generic_visit(node)
+        return flag_or_not(load(none_flag(name or "")), node)
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         if node.id not in self._names or not isinstance(node.ctx, ast.Load):
@@ -175,11 +172,13 @@ class _Optional(ast.NodeTransformer):
         after: Block = []
         for one, given in zip(target.elts, value.elts, strict=True):
             assert isinstance(one, ast.Name)
+            is_optional = one.id in self._names
             if is_none(given):
-                after += self._bound(one.id, given, place)
+                none = at(assign(one.id, ast.Constant(None)), place)
+                after += self._bound(one.id, given, place) if is_optional else [none]
                 continue
             name = self._new_name("value")
-            if one.id in self._names:
+            if is_optional:
                 flag = none_flag(name)
                 before += self._bound(name, given, place)
                 after += [at(assign(one.id, load(name)), place), at(assign(none_flag(one.id), load(flag)), place)]

@@ -9,23 +9,27 @@ from __future__ import annotations
 
 import ast
 
-from tracefuse.frontend.tracer.python_code.statement_flow import SCOPES, Block, contains
+from tracefuse.frontend.tracer.python_code.statement_flow import Block, OwnCode, contains
 
 
-class SeparateAssignments(ast.NodeTransformer):
+class SeparateAssignments(OwnCode):
     """Replaces such assignments of one function, where the order of what they do makes no difference.
 
-    elsewhere: the variables that functions inside use, which calls may read and bind.
+    elsewhere: the variables that functions inside use, which calls may read and bind. Assignments inside of `try` and
+    `with` stay whole: if a value raises an exception that is caught there, they bind none of the variables.
     """
 
     def __init__(self, elsewhere: frozenset[str]) -> None:
         self._elsewhere = elsewhere
 
-    def visit(self, node: ast.AST) -> ast.AST | Block:
-        if isinstance(node, SCOPES):
-            return node
-        result: ast.AST | Block = super().visit(node)
-        return result
+    def visit_Try(self, node: ast.Try) -> ast.AST:
+        return node
+
+    def visit_TryStar(self, node: ast.TryStar) -> ast.AST:
+        return node
+
+    def visit_With(self, node: ast.With) -> ast.AST:
+        return node
 
     def visit_Assign(self, node: ast.Assign) -> ast.AST | Block:
         target, value = node.targets[0], node.value

@@ -1,15 +1,22 @@
-"""How statements of Python leave a block: by `break`, `continue`, `return` and `raise`."""
+"""Blocks of statements of one function, and how statements leave them: `break`, `continue`, `return` and `raise`."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 Block: TypeAlias = list[ast.stmt]
 
 JUMPS = (ast.Break, ast.Continue)
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
+
+
+class OwnCode(ast.NodeTransformer):
+    """Transforms the code of one function, which `generic_visit` begins with, not that of functions inside it."""
+
+    def visit(self, node: ast.AST) -> Any:
+        return node if isinstance(node, SCOPES) else super().visit(node)
 
 
 def _children(node: ast.AST) -> Iterator[ast.AST]:

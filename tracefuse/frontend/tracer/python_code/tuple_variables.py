@@ -18,9 +18,10 @@ from collections import Counter
 from collections.abc import Mapping
 
 from tracefuse.frontend.tracer.python_code.generated_syntax import assign, at, call_of_twin, load, none_flag
-from tracefuse.frontend.tracer.python_code.statement_flow import SCOPES, Block, contains
+from tracefuse.frontend.tracer.python_code.statement_flow import Block, OwnCode, contains
 from tracefuse.frontend.tracer.python_code.variable_uses import (
     arguments_of,
+    flag_or_not,
     is_none,
     nodes_of,
     tested_for_none,
@@ -65,21 +66,17 @@ def _length(value: ast.expr) -> int:
     return len(value.elts)
 
 
-class _TupleEntries(ast.NodeTransformer):
+class _TupleEntries(OwnCode):
     """The assignments and reads of such variables. lengths: by variable. optional: those that are `None` at times."""
 
     def __init__(self, lengths: Mapping[str, int], optional: frozenset[str]) -> None:
         self._lengths, self._optional = lengths, optional
 
-    def visit(self, node: ast.AST) -> ast.AST | Block:
-        if isinstance(node, SCOPES):
-            return node
+    def visit_Compare(self, node: ast.Compare) -> ast.AST:
         name = tested_for_none(node)
-        if name in self._lengths and isinstance(node, ast.Compare):
-            is_none_now: ast.expr = load(none_flag(name)) if name in self._optional else ast.Constant(False)
-            return at(is_none_now if isinstance(node.ops[0], ast.Is) else ast.UnaryOp(ast.Not(), is_none_now), node)
-        result: ast.AST | Block = super().visit(node)
-        return result
+        if name not in self._lengths:
+            return self.generic_visit(node)
+        return flag_or_not(load(none_flag(name or "")) if name in self._optional else ast.Constant(False), node)
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         if node.id not in self._lengths or not isinstance(node.ctx, ast.Load):

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from segments.lazy_dataclasses import dataclass
+from tracefuse.frontend.tracer.python_code.generated_syntax import at
 from tracefuse.frontend.tracer.python_code.statement_flow import SCOPES
 
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -73,6 +74,7 @@ def arguments_of(function: ast.FunctionDef) -> list[str]:
 
 
 def is_none(value: ast.expr | None) -> bool:
+    """Whether a value is the constant `None`."""
     return isinstance(value, ast.Constant) and value.value is None
 
 
@@ -82,3 +84,8 @@ def tested_for_none(node: ast.AST) -> str | None:
     if not is_test or not isinstance(node, ast.Compare) or not is_none(node.comparators[0]):
         return None
     return node.left.id if isinstance(node.left, ast.Name) else None
+
+
+def flag_or_not(flag: ast.expr, test: ast.Compare) -> ast.expr:
+    """Returns what stands for such a test. flag: whether the variable is `None`."""
+    return at(flag if isinstance(test.ops[0], ast.Is) else ast.UnaryOp(ast.Not(), flag), test)
