@@ -24,6 +24,7 @@ from tracefuse.frontend.numpy_api.hints import foreign_methods, replacements
 from tracefuse.frontend.numpy_api.protocols import cupy_hook, dispatch, elementwise, ufuncs
 from tracefuse.frontend.numpy_api.registration import array_memory
 from tracefuse.frontend.python_numbers import mixed_arithmetic, number_questions
+from tracefuse.frontend.python_numbers.types_of_values import type_in_numpy
 from tracefuse.frontend.tracer.array_ops import arithmetic, array_protocols, assignment, shaping, traced_ops
 from tracefuse.frontend.tracer.array_ops.array_protocols import overrides_ufuncs
 from tracefuse.frontend.tracer.array_ops.in_place import check_writable, into
@@ -144,7 +145,7 @@ class Tracer(ElementRequests):
         is_internal = source.is_internal(code.co_filename)
         if not self.is_immutable:
             return np.ndarray if is_internal else self.array_class
-        return type(self) if is_internal else self.value.dtype.numpy.type
+        return type(self) if is_internal else type_in_numpy(self)
 
     @property
     def T(self) -> Any:

@@ -364,7 +364,25 @@ def values_that_raise(x: Any) -> Any:
     return kept
 
 
-@pytest.mark.parametrize("program", [none_for_a_variable_of_a_closure, values_that_raise])
+def types_of_numbers(x: Any) -> Any:
+    chosen, kept, counts = 1, 0.0, np.zeros(5, int)
+    for value in x:
+        counts[0] += isinstance(chosen, int)
+        counts[1] += type(kept) is float
+        counts[2] += hasattr(kept, "dtype")
+        counts[3] += isinstance(kept, float | np.number)
+        match chosen:
+            case int():
+                counts[4] += 1
+        chosen = value and 2
+        if value > 0:
+            kept = value / 2
+        elif value < 0:
+            kept = 1.0
+    return counts
+
+
+@pytest.mark.parametrize("program", [none_for_a_variable_of_a_closure, values_that_raise, types_of_numbers])
 @pytest.mark.filterwarnings("ignore:.*every call runs the function")
 def test_variables_that_a_loop_cannot_carry_are_those_of_python(program: Any) -> None:
     fused = fuse(program)

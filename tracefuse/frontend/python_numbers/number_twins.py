@@ -12,7 +12,7 @@ import functools
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from types import FunctionType, MappingProxyType
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from tracefuse import dtypes, source
 from tracefuse.frontend.python_numbers import number_arithmetic
 from tracefuse.frontend.python_numbers.number_arithmetic import kind_of, number
 from tracefuse.frontend.python_numbers.number_questions import real
+from tracefuse.frontend.python_numbers.types_of_values import is_instance, is_scalar, stands_for_object, type_in_numpy
 from tracefuse.frontend.tracer.array_ops.masked_elements import MaskedElements
 from tracefuse.frontend.tracer.array_ops.number_where import choice, is_mixed
 from tracefuse.frontend.tracer.array_ops.traced_ops import apply, astype
@@ -85,47 +86,20 @@ def _is_real(value: Any) -> bool:
 def _type(value: Any = _ABSENT, *more: Any, **keywords: Any) -> Any:
     if more or keywords:
         return NotImplemented
-    if _stands_for_object(value):
+    if stands_for_object(value):
         return type(value).python_type
     return type_in_numpy(value) if isinstance(value, (Traced, SymbolicSize)) else NotImplemented
-
-
-def _stands_for_object(value: Any) -> bool:
-    """Whether a value stands for an object of a type of Python that is no number, as a range of sizes does."""
-    return hasattr(type(value), "python_type")
-
-
-def type_in_numpy(value: Any) -> type:
-    """Returns the type that a traced value has in NumPy and Python."""
-    kind = kind_of(value)
-    if kind is not None:
-        return cast("type", dtypes.PYTHON_TYPES[kind])
-    return cast("type", value.value.dtype.numpy.type if value.is_immutable else value.array_class)
-
-
-def _is_scalar(value: Any) -> bool:
-    """Whether a value is a traced number, a size or a traced scalar of NumPy, which have fewer methods than arrays."""
-    if isinstance(value, Traced):
-        return value.weak is not None or value.is_immutable
-    return isinstance(value, SymbolicSize)
 
 
 @replaces(isinstance, FUNCTIONS)
 def _isinstance(value: Any = _ABSENT, classes: Any = _ABSENT, *more: Any) -> Any:
     """Asks the type that a value has in NumPy, CuPy and Python: classes such as `Iterable` look for methods."""
-    is_object = _stands_for_object(value)
-    is_array = isinstance(value, Traced) and value.array_class is not np.ndarray
-    if more or not (is_object or is_array or _is_scalar(value)):
-        return NotImplemented
-    try:
-        return issubclass(type(value).python_type if is_object else type_in_numpy(value), classes)
-    except TypeError:
-        return NotImplemented
+    return NotImplemented if more else is_instance(value, classes)
 
 
 @replaces(hasattr, FUNCTIONS)
 def _hasattr(value: Any = _ABSENT, name: Any = _ABSENT, *more: Any) -> Any:
-    return hasattr(type_in_numpy(value), name) if _is_scalar(value) and not more else NotImplemented
+    return hasattr(type_in_numpy(value), name) if is_scalar(value) and not more else NotImplemented
 
 
 def _real_of_scalar(value: Any) -> Any:

@@ -19,6 +19,7 @@ from tracefuse.frontend.numpy_api.library_calls.whole_array_calls import make_st
 from tracefuse.frontend.numpy_api.protocols import cupy_hook, dispatch, ufuncs
 from tracefuse.frontend.python_numbers import mixed_arithmetic, number_arithmetic
 from tracefuse.frontend.python_numbers.number_questions import CHOOSE, assume, number_or_raise, real
+from tracefuse.frontend.python_numbers.types_of_values import type_in_numpy
 from tracefuse.frontend.tracer.array_ops.traced_ops import apply
 from tracefuse.frontend.tracer.libraries.number_calls import call_with_numbers
 from tracefuse.frontend.tracer.values import later_texts
@@ -60,7 +61,7 @@ class TracedNumber(ImmutableNumber, Traced):
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
         is_own = source.is_internal(sys._getframe(1).f_code.co_filename)
-        return type(self) if is_own else PYTHON_TYPES[self.weak]  # for isinstance; C code asks for the type itself
+        return type(self) if is_own else type_in_numpy(self)  # for isinstance; C code asks for the type itself
 
     # -- operators ----------------------------------------------------------------------------------------------------
 
