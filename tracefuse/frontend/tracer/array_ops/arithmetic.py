@@ -119,8 +119,11 @@ def _is_one_element(base: Any, exponent: Any) -> bool:
     if not isinstance(exponent, Traced) or exponent.recorder.differentiated:
         return False
     is_array = isinstance(base, Traced) and base.value.dtype.is_floating and not (base.weak or base.is_immutable)
-    is_one = all(extent == 1 for extent in exponent.extents)
-    return is_array and is_one and (not exponent.extents or any(extent != 1 for extent in base.extents))
+    if not is_array or any(extent != 1 for extent in exponent.extents):
+        return False
+    # Of two single elements NumPy's loop has the exponent's step, 0 if they have other axes.
+    is_single = all(extent == 1 for extent in base.extents)
+    return not exponent.extents or not is_single or len(base.extents) not in (0, len(exponent.extents))
 
 
 def _as_root(base: Any, exponent: Any, power: Any) -> Any:
