@@ -90,6 +90,8 @@ CALLS: dict[str, tuple[Any, ...]] = {
     # other parameters
     "np.logical_xor(a, 1 << 63)": (INTS,),
     "np.clip(a, 1, min=None, max=None)": (X,),
+    "np.nanmedian(a, keepdims=np.True_)": (X[:0],),
+    "np.count_nonzero(a, keepdims=np.False_)": (X,),
     "np.clip(a, a_max=1)": (X,),
     "np.clip(a, 1, 2, max=3)": (X,),
     "np.clip(a, max=b)": (X, 3),
