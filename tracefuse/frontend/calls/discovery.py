@@ -153,7 +153,8 @@ class Discovery(Answers):
 
     def leave(self, refusal: TracefuseError) -> None:
         """Leaves a call to the function itself, after a refusal that allows it, if nothing has happened for good."""
-        if refusal.runs_function and self.call.may_run_function and self.progress.environment.rewind():
+        may_leave = refusal.runs_function and refusal.given_to is None
+        if may_leave and self.call.may_run_function and self.progress.environment.rewind():
             self.tree.close_after(refusal)
             raise FunctionRuns
 

@@ -347,7 +347,7 @@ class QuestionTree:
         self.is_closed = True
         if where not in self.warned:
             self.warned.add(where)
-            self.closings.append(f"{text} ({where})")
+            self.closings.append(text if where is None else f"{text} ({where})")
             warnings.warn(self.closings[-1], UserWarning, stacklevel=2)
 
     def _spread_reads(self, path: Sequence[TreeNode]) -> None:
