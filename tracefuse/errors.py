@@ -77,6 +77,7 @@ class TracefuseError(RuntimeError):
     the library whose function was given a traced array, if that is the error. is_refusal: whether the plain program
     would not raise. runs_function: whether a call may run the function itself instead, which is so for each
     UnsupportedError unless its place says otherwise: one of tracefuse's own functions that is called wrongly.
+    is_of_first_calls: whether later calls may do without what is refused, as those of a function that keeps it may.
     """
 
     is_refusal = False
@@ -87,6 +88,7 @@ class TracefuseError(RuntimeError):
     """Called with each refusal that is created, by what records a trace."""
 
     given_to: str | None = None
+    is_of_first_calls = False
 
     def __init__(
         self, message: str, *, hint: str | None = None, where: str | None = None,

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import io
+import os
 import types
+import warnings
 from typing import Any
 
 import numpy as np
@@ -110,3 +113,97 @@ def test_from_iter_takes_numbers_as_numpy_does(dtype: Any) -> None:
         fuse(lambda x: np.fromiter(x, dtype, 5), target="reference")(np.ones(3))
     with pytest.raises(ValueError, match="setting an array element with a sequence"):
         fuse(lambda x: np.fromiter(x, dtype), target="reference")(np.ones((3, 2)))
+
+
+class Lazy:
+    """Reads a file at the first call."""
+
+    def __init__(self, file: Any) -> None:
+        self.file, self.weights = file, None
+
+    def __call__(self, x: Any) -> Any:
+        if self.weights is None:
+            self.weights = np.load(self.file)
+        return x * self.weights
+
+
+def read_text(file: Any, x: Any) -> Any:
+    with open(file) as lines:
+        return x * float(lines.readline())
+
+
+def read_descriptor(file: Any, x: Any) -> Any:
+    descriptor = os.open(file, os.O_RDONLY)
+    try:
+        return x * len(os.read(descriptor, 99))
+    finally:
+        os.close(descriptor)
+
+
+ON_FILES = {
+    "loadtxt": lambda file, x: x + np.loadtxt(file), "fromfile": lambda file, x: x + np.fromfile(file, sep=" "),
+    "genfromtxt": lambda file, x: x + np.genfromtxt(file), "open": read_text,
+    "descriptor": read_descriptor,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ON_FILES)
+def test_calls_that_open_a_file_see_what_it_holds_now(name: str, tmp_path: Any) -> None:
+    file, function, x = str(tmp_path / "numbers.txt"), ON_FILES[name], np.ones(2)
+    fused = fuse(lambda x: function(file, x))
+    for number in range(3):  # without a warning: a later call may open none
+        np.savetxt(file, [number, 10.0**number], fmt="%g")
+        np.testing.assert_array_equal(fused(x), function(file, x))
+    np.savetxt(file, [7, 8.0], fmt="%g")
+    with pytest.warns(UserWarning, match="opens a file, which each call would have to do: from there on, calls run"):
+        np.testing.assert_array_equal(fused(x), function(file, x))
+
+
+def test_what_the_first_call_reads_from_a_file_is_state_that_later_calls_compile(tmp_path: Any) -> None:
+    np.save(tmp_path / "weights.npy", np.arange(3.0))
+    lazy, x = Lazy(tmp_path / "weights.npy"), np.ones(3)
+    fused = fuse(lazy)
+    for _ in range(6):
+        np.testing.assert_array_equal(fused(x), np.arange(3.0))
+    assert fused.cache_info().traces == 1
+    with pytest.raises(UnsupportedError, match=r"np\.load\(\) opens a file"):
+        fuse(Lazy(tmp_path / "weights.npy"), target="reference")(x)
+
+
+class OnStreams:
+    """Functions that read and write files that are open, in memory and on disk."""
+
+    @staticmethod
+    def reads(file: Any, x: Any) -> Any:
+        return x * float(file.readline()), file.tell()
+
+    @staticmethod
+    def writes(file: Any, x: Any) -> Any:
+        file.write("9\n")
+        return x + 1
+
+    @staticmethod
+    def writes_rows(file: Any, x: Any) -> Any:
+        csv.writer(file).writerow([len(x)])
+        return x * 2
+
+    @staticmethod
+    def iterates(file: Any, x: Any) -> Any:
+        return x + sum(float(line) for line, _ in zip(file, range(2), strict=False))
+
+
+@pytest.mark.parametrize("name", ["reads", "writes", "writes_rows", "iterates"])
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_files_of_the_state_are_read_and_written_in_every_call(name: str, on_disk: bool, tmp_path: Any) -> None:
+    function, outcomes = getattr(OnStreams, name), []
+    for decorate in (lambda one: one, fuse):
+        (tmp_path / "open.txt").write_text("1\n2\n3\n4\n5\n6\n")
+        with open(tmp_path / "open.txt", "r+") if on_disk else io.StringIO("1\n2\n3\n4\n5\n6\n") as file:
+            call, results = decorate(lambda x: function(file, x)), []
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                results += [call(np.arange(2.0)) for _ in range(3)]
+            assert ["the function reads or writes" in str(one.message) for one in caught] == [True] * (decorate is fuse)
+            file.seek(0)
+            outcomes.append((results, file.read()))
+    np.testing.assert_equal(*outcomes)
