@@ -195,6 +195,18 @@ def in_floats(function: Any) -> Any:
     return wide
 
 
+def in_type_of_ones(function: Any) -> Any:
+    """A quantile of the type that it has of ones, whatever the elements are."""
+
+    def typed(a: Any, q: Any, *arguments: Any, **keywords: Any) -> Any:
+        result = function(a, q, *arguments, **keywords)
+        if keywords.get("out") is not None or len(arguments) > 1:
+            return result
+        return result.astype(function(np.ones_like(a), q, *arguments, **keywords).dtype)
+
+    return typed
+
+
 SUMS_OF_HALVES = (
     *(f"{nan}{name}" for name in ("sum", "prod", "mean", "var", "std", "cumsum", "cumprod") for nan in ("", "nan")),
     *(name for name in ("cumulative_sum", "cumulative_prod") if hasattr(np, name)),
@@ -217,6 +229,10 @@ class InOrder:
 
 HELPERS = {
     "in_order": InOrder,
+    **{
+        f"typed_{name}": in_type_of_ones(getattr(np, name))
+        for name in ("quantile", "percentile", "nanquantile", "nanpercentile")
+    },
     **{f"wide_{name}": in_floats(getattr(np, name)) for name in SUMS_OF_HALVES},
     **{
         f"wide_{ufunc.__name__}_{method}": in_floats(getattr(ufunc, method))

@@ -198,14 +198,22 @@ _OWN_NAME = re.compile(rf"(?<![\w.])({'|'.join(_OWN_NAMES)})\b")
 
 
 def of_python(error: BaseException) -> TracefuseError | None:
-    """Returns the error to raise instead of one of C code that names the class of a traced value; None for others."""
+    """Returns the error to raise instead of one of C code that met a traced value; None for others.
+
+    Its text names the class of a traced value, or an output that is no array.
+    """
     text = str(error)
-    if type(error) is not TypeError or not _OWN_NAME.search(text):
+    is_output = text == "output must be an array"
+    if type(error) is not TypeError or not (is_output or _OWN_NAME.search(text)):
         return None
     entry = _user_entry(error)
     node = None if entry is None else expression_at(entry.tb_frame, entry.tb_lasti)
     hint = "give numbers and arrays of numbers"
-    if "bytes-like" in text:
+    if is_output and isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        # A method of a scalar or an array of NumPy that was made outside: C code, which asks for no protocol.
+        given = [node.func.value, *node.args, *node.keywords]
+        text, hint = "out= is a traced array", f"write np.{node.func.attr}({', '.join(map(ast.unparse, given))})"
+    elif "bytes-like" in text:
         text, hint = "a traced array has no bytes", "return the array and read its bytes outside the fused function"
     elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "size":
         axis = ", ".join(map(ast.unparse, node.args))
