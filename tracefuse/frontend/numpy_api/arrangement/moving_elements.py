@@ -10,6 +10,7 @@ import numpy as np
 
 from tracefuse import dtypes, source
 from tracefuse.errors import DtypeError, IndexTypeError, NoAttributeError, ScalarError, ShapeError
+from tracefuse.frontend.numpy_api.arrangement.shapes import require_array
 from tracefuse.frontend.numpy_api.registration.registry import Functions
 from tracefuse.frontend.tracer.array_ops import shaping, traced_ops
 from tracefuse.frontend.tracer.array_ops.in_place import into
@@ -96,6 +97,7 @@ def check_is_array(indices: Any) -> None:
 def take_along_axis(arr: Any, indices: Any, axis: Any = -1) -> Any:
     if axis is not None:
         operator.index(axis)
+    require_array(arr, "flat" if axis is None else "ndim")
     check_is_array(indices)
     traced, index = as_tensor(arr), as_tensor(indices)
     if axis is None:
