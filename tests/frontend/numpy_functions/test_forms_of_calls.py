@@ -89,6 +89,13 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "[a ** b, np.power(a, b), np.power(a, np.float16(b)), a ** 0.5]": (np.array([-np.inf, -0.0, 2], np.float16), 0.5),
     # other parameters
     "np.logical_xor(a, 1 << 63)": (INTS,),
+    "np.clip(a, 1, min=None, max=None)": (X,),
+    "np.nanmedian(a, keepdims=np.True_)": (X[:0],),
+    "np.count_nonzero(a, keepdims=np.False_)": (X,),
+    "np.clip(a, a_max=1)": (X,),
+    "np.clip(a, 1, 2, max=3)": (X,),
+    "np.clip(a, max=b)": (X, 3),
+    "np.clip(a, None, b)": (X, 3),
     "np.take_along_axis(a.tolist(), a, 0)": (INTS,),
     "np.take_along_axis(float(a.sum()), a, 0)": (INTS,),
     "(y := a.reshape(-1, copy=True), y.fill(7), a + 0)[2]": (INTS,),

@@ -90,7 +90,9 @@ def located(function: Callable[..., Any]) -> Callable[..., Any]:
             return function(*arguments, **keywords)
         except TracefuseError as error:
             if error.where is None:
-                raise type(error)(error.message, hint=error.hint, where=source.user_line()) from None
+                raise type(error)(
+                    error.message, hint=error.hint, where=source.user_line(), runs_function=error.runs_function
+                ) from None
             raise
 
     call.__name__, call.__doc__, call.__wrapped__ = function.__name__, function.__doc__, function  # type: ignore[attr-defined]
