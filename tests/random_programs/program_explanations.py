@@ -152,7 +152,7 @@ def explained(program: RandomProgram, why: Difference, settings: dict[str, Any])
     if why.kind in ("error differs", "no error") and is_of_other_statement(program, why.call, settings):
         of_unused = why.kind == "no error"
         return Difference("errors of unused values" if of_unused else "the first of several errors", 0, "")
-    if why.kind == "error" and depends_on_reciprocal_of_zero(program, settings):  # a mask of other size
+    if why.kind == "error" and depends_on_function(program, settings, "reciprocal"):  # a mask of other size
         return Difference("integer reciprocal of 0", 0, "")
     depends_on_values = "division by zero" in why.text or "LinAlgError" in why.text
     # Sizes, types and sums that data decide; IndexError and UFuncTypeError are raised by NumPy between two stages.
@@ -163,7 +163,8 @@ def explained(program: RandomProgram, why: Difference, settings: dict[str, Any])
     if not why.kind.endswith("differs") and not depends_on_values:
         return None
     of_where = "where" in program.text and differs_with(program, filled)
-    if of_where or transforms_nothing(program) or casts_outside(program, settings):
+    is_of_numpy = of_where or transforms_nothing(program) or depends_on_function(program, settings, "negative")
+    if is_of_numpy or casts_outside(program, settings):
         return Difference("undefined in NumPy", 0, "")
     if "out=" in program.text and first_difference(program, settings, changed_of_plain=cast_once) is None:
         return Difference("partial results in out", 0, "")
@@ -177,7 +178,7 @@ def explained(program: RandomProgram, why: Difference, settings: dict[str, Any])
         return Difference("sums of halves", 0, "")
     if ".reduce" in program.text and first_difference(with_reductions_in_order(program), settings) is None:
         return Difference("order of a reduction", 0, "")
-    if depends_on_reciprocal_of_zero(program, settings):
+    if depends_on_function(program, settings, "reciprocal"):
         return Difference("integer reciprocal of 0", 0, "")
     return None
 
@@ -323,9 +324,9 @@ def with_reductions_in_order(program: RandomProgram) -> RandomProgram:
     return replace(program, statements=statements)
 
 
-def depends_on_reciprocal_of_zero(program: RandomProgram, settings: dict[str, Any]) -> bool:
-    """Whether NumPy has no difference if the integer reciprocal of 0 is 0."""
-    statements = [one.replace("np.reciprocal(", "reciprocal(") for one in program.statements]
+def depends_on_function(program: RandomProgram, settings: dict[str, Any], name: str) -> bool:
+    """Whether NumPy has no difference with the function of a name that stands in for its own."""
+    statements = [one.replace(f"np.{name}(", f"{name}(") for one in program.statements]
     return statements != program.statements and (
         first_difference(replace(program, statements=statements), settings) is None
     )

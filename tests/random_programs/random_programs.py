@@ -175,6 +175,16 @@ def reciprocal(x: Any, out: Any = None, *, where: Any = True, casting: str = "sa
     return target
 
 
+def negative(x: Any, out: Any = None, *, where: Any = True, casting: str = "same_kind", **keywords: Any) -> Any:
+    """np.negative, which into an array with steps is wrong in NumPy 2.4 for operands with steps of 4 or 8 elements."""
+    result = np.negative(x, casting=casting, **keywords)  # type: ignore[call-overload]
+    if out is None:
+        return result
+    (target,) = out if isinstance(out, tuple) else (out,)
+    np.copyto(target, result, casting="unsafe", where=where)
+    return target
+
+
 def in_floats(function: Any) -> Any:
     """A sum, product or variance that is computed in float32 for float16, as kernels compute it."""
 
@@ -242,6 +252,7 @@ HELPERS = {
     "np": np,
     "math": math,
     "reciprocal": reciprocal,
+    "negative": negative,
     "twice": lambda x: x * 2,
     "scaled": lambda x, by=3: x * by + 1,
     "Box": Box,

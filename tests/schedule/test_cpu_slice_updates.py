@@ -62,6 +62,17 @@ def test_two_launches_have_numpys_values(program: Any) -> None:
     assert "slice_update" in str(fused.explain(*arguments))
 
 
+@pytest.mark.parametrize("rows", [0, 1, 2])
+def test_a_slice_takes_elements_of_an_array_that_is_equal_to_the_one_it_replaces(rows: int) -> None:
+    def f(x: Any) -> Any:
+        y = np.ones_like(x)
+        y[1:] = y[:-1]
+        return np.sort(y)
+
+    x = np.zeros((rows, 3))
+    np.testing.assert_array_equal(fuse(f)(x), f(x))
+
+
 def test_thin_slices_and_short_rows_of_narrow_elements_are_written_apart() -> None:
     def template(shape: tuple[int, ...], dtype: Any, rows: slice) -> str:
         def f(x: Any) -> Any:

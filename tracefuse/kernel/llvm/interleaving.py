@@ -26,7 +26,7 @@ SHORT_VECTOR, LEAST_TRIPS = 8, 16
 """The trips of a short loop that are vectors, and the fewest trips of a loop that LLVM vectorizes with a remainder."""
 
 _FUNCTION = 24
-_SLOW_INTEGERS = frozenset(("floordiv", "mod", "truncdiv", "truncmod"))
+SLOW_INTEGERS = frozenset(("floordiv", "mod", "truncdiv", "truncmod"))
 _PLAIN = frozenset((
     "add", "sub", "mul", "rounded_product", "neg", "abs", "sqrt", "fma", "minimum", "maximum", "select", "div", "and",
     "or", "xor", "not", *ir.COMPARISONS,
@@ -40,11 +40,11 @@ def interleave_count(loop: ir.For, vector_bytes: int) -> int:
     """
     length = _length_of(loop.body)
     count = MOST if length <= LONG_BODY // 2 else MOST // 2 if length <= LONG_BODY else 1
-    trips = _known_trips(loop)
+    trips = known_trips(loop)
     if trips is None:
         return count if _waits(loop.body) else min(count, MOST // 2)
     # A loop of fewer iterations than its vectors hold would run scalar code alone.
-    vectors = trips // (vector_bytes // _widest(loop.body))
+    vectors = trips // (vector_bytes // widest(loop.body))
     all_at_once = count == MOST and vectors <= MOST_AT_ONCE and vectors.bit_count() == 1
     return vectors if all_at_once else max(1, min(count, vectors))
 
@@ -54,7 +54,7 @@ def split_short(loop: ir.For) -> tuple[ir.For, ...]:
 
     LLVM gives a loop of fewer than LEAST_TRIPS no remainder, and so leaves one that needs a remainder scalar.
     """
-    trips = _known_trips(loop)
+    trips = known_trips(loop)
     if trips is None or not SHORT_VECTOR < trips < LEAST_TRIPS:
         return (loop,)
     assert isinstance(loop.start, ir.Constant)
@@ -86,23 +86,32 @@ def _waits(body: tuple[ir.Statement, ...]) -> bool:
     return False
 
 
+def is_long(body: tuple[ir.Statement, ...]) -> bool:
+    """Return whether statements compare elements or evaluate functions: many instructions for a single element."""
+    values = (
+        s.value for s in ir.walk_statements(body) if isinstance(s, ir.Let | ir.Declare | ir.Store | ir.Accumulate)
+    )
+    return any(_of_call(call) > 1 or call.name in ir.COMPARISONS for value in values for call in _calls(value))
+
+
 def _is_slow(call: ir.Call) -> bool:
-    return call.name in ("div", "sqrt") or _of_call(call) > 1 or call.name in _SLOW_INTEGERS
+    return call.name in ("div", "sqrt") or _of_call(call) > 1 or call.name in SLOW_INTEGERS
 
 
 def _trips(loop: ir.For) -> int:
-    trips = _known_trips(loop)
+    trips = known_trips(loop)
     return 1 if loop.kind != "unroll" or trips is None else trips
 
 
-def _known_trips(loop: ir.For) -> int | None:
+def known_trips(loop: ir.For) -> int | None:
+    """Return the number of iterations of a loop if its bounds are constants."""
     start, stop = loop.start, loop.stop
     if not (isinstance(start, ir.Constant) and isinstance(stop, ir.Constant)):
         return None
     return max(int(stop.value.real) - int(start.value.real), 0)
 
 
-def _widest(body: tuple[ir.Statement, ...]) -> int:
+def widest(body: tuple[ir.Statement, ...]) -> int:
     """Return the size in bytes of the largest elements that statements load, store or accumulate.
 
     LLVM chooses the length of vectors by it.
@@ -117,9 +126,9 @@ def _widest(body: tuple[ir.Statement, ...]) -> int:
             case ir.Let() | ir.Declare() | ir.Assign():
                 sizes += _loaded(s.value)
             case ir.For():
-                sizes.append(_widest(s.body))
+                sizes.append(widest(s.body))
             case ir.If():
-                sizes += (*_loaded(s.condition), _widest(s.body), _widest(s.orelse))
+                sizes += (*_loaded(s.condition), widest(s.body), widest(s.orelse))
     return max(sizes)
 
 

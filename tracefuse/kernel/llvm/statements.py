@@ -19,6 +19,7 @@ from tracefuse.kernel.llvm.hidden_infinities import HiddenInfinities
 from tracefuse.kernel.llvm.hidden_invariants import HiddenInvariants, hide, is_invariant
 from tracefuse.kernel.llvm.interleaving import interleave_count, split_short
 from tracefuse.kernel.llvm.loop_metadata import Metadata
+from tracefuse.kernel.llvm.masked_rests import masked_vectors
 from tracefuse.kernel.llvm.scalar_ops import memory_type, register_type
 from tracefuse.kernel.llvm.text_builder import Builder, LlvmValue, Processor
 from tracefuse.kernel.llvm.whole_vectors import WholeVectors, trips_from_zero
@@ -282,7 +283,8 @@ class Emitter:
         self.builder.label(end)
 
     def _for(self, s: ir.For) -> None:
-        parts = split_short(s) if s.kind == "vector" else (s,)
+        masked = self._masked_vectors(s) if s.kind == "vector" else 0
+        parts = split_short(s) if s.kind == "vector" and not masked else (s,)
         if len(parts) > 1:
             self.statements(parts)
             return
@@ -291,7 +293,8 @@ class Emitter:
         start, stop, step = (self.expression(e, index=True) for e in (s.start, s.stop, s.step))
         if s.kind == "vector":
             group = self.metadata.access_group()
-            metadata = self.metadata.vector_loop(group, interleave_count(s, self.processor.vector_bits // 8))
+            count = masked or interleave_count(s, self.processor.vector_bits // 8)
+            metadata = self.metadata.vector_loop(group, count, masked=masked > 0)
             if step.text == "1" and stop.type == "i64" and self._is_plain_index(s.start):
                 self._vector_loop(s, start, stop, metadata, group)
                 return
@@ -299,6 +302,14 @@ class Emitter:
             group = self.access_group or ""
             metadata = self.metadata.unrolled_loop() if s.kind == "unroll" else self.metadata.serial_loop()
         self.loop(s.variable, (start, stop, step), s.body, metadata, group)
+
+    def _masked_vectors(self, s: ir.For) -> int:
+        """Return how many vectors a loop is that runs at once with its last ones masked; 0 for another loop."""
+        if not self.processor.masks:
+            return 0
+        self.plain.add(s.variable.name)
+        invariants = HiddenInvariants(s, self.builder, self._is_plain_index, self.index)
+        return masked_vectors(s, self.processor.vector_bits // 8, invariants.step)
 
     def _emit_vectors(self, s: ir.For) -> bool:
         """Emit a vector loop whose iterations fill registers without a loop; return False for another one."""

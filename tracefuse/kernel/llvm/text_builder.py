@@ -30,6 +30,7 @@ class Processor:
     scales: an instruction that multiplies vectors by powers of two. float_register: the constraint of inline assembly.
     converts_longs: instructions that convert vectors of floats to 64-bit integers.
     slow_masked_stores: a masked store of a vector takes as long as ten others, and loads wait for it.
+    masks: every instruction on vectors takes a mask of their lanes.
     """
 
     half_conversions: bool
@@ -39,6 +40,7 @@ class Processor:
     float_register: str = "x"
     converts_longs: bool = True
     slow_masked_stores: bool = False
+    masks: bool = False
 
 
 @memoized("the processor of this machine", key="none", most=1, clears=False)
@@ -59,7 +61,7 @@ def _ask_for_processor() -> Processor:
     longs = arm or bool(features.get("avx512dq", False))
     return Processor(
         bool(features.get("f16c", False)), 512 if wide else 256, streams, scales, "w" if arm else "x", longs,
-        slow_masked_stores=not arm and not wide,
+        slow_masked_stores=not arm and not wide, masks=bool(features.get("avx512vl") and features.get("avx512bw")),
     )  # fmt: skip
 
 

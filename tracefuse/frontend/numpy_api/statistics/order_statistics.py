@@ -57,7 +57,9 @@ def _register_median(function: Any, name: str) -> None:
             _check_overwritten(a, axis, overwrite_input)
             _check_holds_nan(a, out)
             x = _in_type_of_mean(x, out)
-        elif out is not None and x.recorder.decide(product(x.extents), "==", 0, "whether an array has elements"):
+        elif (out is not None or type(keepdims) is not bool) and x.recorder.decide(
+            product(x.extents), "==", 0, "whether an array has elements"
+        ):  # np.nanmean writes into arrays of other shapes, and takes no truth value of NumPy
             return np.nanmean(a, axis, out=out, keepdims=keepdims)
         target, keepdims = _without_reduced(out, x, axis, keepdims)
         result = call_whole(op_named(name), f"np.{name}", {"a": x, "axis": axis, "keepdims": keepdims})
