@@ -79,6 +79,9 @@ every block of the last phase combines the states of all chunks, which takes lon
 WIDE = Tile(THREADS, 1)
 """The tile of a launch that only stores what depends on columns."""
 
+STORING = 4
+"""Such a launch has so many times the blocks of one that reduces. (H200)"""
+
 AGAIN_BYTES = 24 << 20
 """A launch of its own stores it if the columns of all resident blocks have more bytes."""
 
@@ -195,7 +198,7 @@ def _split(
     if stored is not None:
         derived[symbol_of(stored_tiles)] = ceildiv(groups + max(stored.shift - 1, 0), stored.across)
     if wide is not None:
-        stored_chunks = chunks.divided("stored_chunks", blocks // derived[symbol_of(stored_tiles)])
+        stored_chunks = chunks.divided("stored_chunks", STORING * blocks // derived[symbol_of(stored_tiles)])
         derived = derived | {s: substitute(e, derived) for s, e in stored_chunks.derived.items()}
     partials = Partials(product(loop.extent for loop in region.nest.parallel))
     launches, joined = [], None
