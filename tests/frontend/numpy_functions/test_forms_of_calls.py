@@ -89,6 +89,13 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "[a ** b, np.power(a, b), np.power(a, np.float16(b)), a ** 0.5]": (np.array([-np.inf, -0.0, 2], np.float16), 0.5),
     # other parameters
     "np.logical_xor(a, 1 << 63)": (INTS,),
+    "np.cumsum(a, True)": (X,),
+    "np.concatenate([a, a], axis=False)": (X,),
+    "np.take(a, 0, axis=True)": (X,),
+    "np.diff(a, axis=True)": (X,),
+    "np.median(a, axis=np.True_)": (X,),
+    "np.gradient(a, axis=(0, -2))": (X,),
+    "np.vecdot(a, a, axis=True)": (X,),
     "np.clip(a, 1, min=None, max=None)": (X,),
     "np.nanmedian(a, keepdims=np.True_)": (X[:0],),
     "np.count_nonzero(a, keepdims=np.False_)": (X,),

@@ -20,6 +20,7 @@ LEAST_LEFT = 2
 most of it, since half a vector and scalar iterations take less than the sum of all lanes; less if those take long."""
 
 ELEMENT_BYTES = (4, 8)
+"""The elements of vectors. Masked loads of narrower ones, which are converted, take longer than scalar iterations."""
 
 
 def masked_vectors(
@@ -29,32 +30,33 @@ def masked_vectors(
 
     vector_bytes: of the processor's vectors. step: by how many positions an index grows with an iteration of the loop.
     """
-    trips, element = known_trips(loop), widest(loop.body)
+    trips, element, long = known_trips(loop), widest(loop.body), is_long(loop.body)
     if trips is None or element not in ELEMENT_BYTES:
         return 0
     lanes = vector_bytes // element
     whole, rest = divmod(trips, lanes)
-    least = LEAST_LEFT if whole else lanes * (6 - is_long(loop.body)) // 8
-    if rest < least or whole >= MOST_AT_ONCE:
+    if rest < (LEAST_LEFT if whole else lanes * (5 if long else 7) // 8) or whole >= MOST_AT_ONCE:
         return 0
-    return 1 << whole.bit_length() if _is_maskable(loop.body, step) else 0
+    return 1 << whole.bit_length() if _is_maskable(loop.body, step, 1 if long else ELEMENT_BYTES[0]) else 0
 
 
-def _is_maskable(body: tuple[ir.Statement, ...], step: Callable[[ir.Expression], int | None]) -> bool:
-    """Return whether statements are arithmetic on contiguous and invariant elements."""
+def _is_maskable(
+    body: tuple[ir.Statement, ...], step: Callable[[ir.Expression], int | None], least_bytes: int
+) -> bool:  # fmt: skip
+    """Return whether statements are arithmetic on contiguous and invariant elements of so many bytes at least."""
     for s in body:
         if not isinstance(s, ir.Let | ir.Declare | ir.Accumulate | ir.Store | ir.Comment):
             return False
         if isinstance(s, ir.Store) and (step(s.index) != 1 or s.cache == "streaming"):
             return False
-        if not isinstance(s, ir.Comment) and not all(_is_possible(e, step) for e in _parts(s.value)):
+        if not isinstance(s, ir.Comment) and not all(_is_possible(e, step, least_bytes) for e in _parts(s.value)):
             return False
     return True
 
 
-def _is_possible(e: ir.Expression, step: Callable[[ir.Expression], int | None]) -> bool:
+def _is_possible(e: ir.Expression, step: Callable[[ir.Expression], int | None], least_bytes: int) -> bool:
     if isinstance(e, ir.Load):
-        return step(e.index) in (0, 1)
+        return step(e.index) in (0, 1) and e.dtype.itemsize >= least_bytes
     return not (isinstance(e, ir.Call) and e.dtype.is_integer and e.name in SLOW_INTEGERS)
 
 

@@ -85,8 +85,10 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> An
 
 
 def _axes_in_order(axis: Any, rank: int) -> list[int]:
-    axes = axis if isinstance(axis, (tuple, list)) else (axis,)
-    return [normalize_axis(operator.index(k), rank) for k in axes]
+    axes = [normalize_axis(operator.index(k), rank) for k in (axis if isinstance(axis, (tuple, list)) else (axis,))]
+    if len(set(axes)) < len(axes):
+        raise ShapeError("repeated axis", hint="name each axis once", where=source.user_line())
+    return axes
 
 
 def _gradient(x: Any, axis: int, spacing: Any, edge_order: int) -> Any:

@@ -321,6 +321,7 @@ def _reduced_axes(op: Reduction, axis: Any, rank: int) -> tuple[int, ...]:
     names = axis if isinstance(axis, tuple) else (axis,)
     if any(isinstance(name, (bool, list)) for name in names):
         raise DtypeError(f"an integer is required as the axis of a reduction, not {axis!r}", hint="write axis=(0, 1)")
+    axis = operator.index(axis) if isinstance(axis, Traced) and not axis.extents else axis  # type: ignore[arg-type]
     if rank == 0 and op.result != "float" and isinstance(axis, (int, np.integer)) and axis in (0, -1):
         return ()
     return axes_of(axis, rank)
