@@ -112,14 +112,14 @@ def select_block(body: Body, region: Region, state: Accumulator, inner: Loop, fi
 
 def _select_boolean(body: Body, region: Region, state: Accumulator, inner: Loop, first: Extent, last: Extent) -> None:
     """Joins the first boolean of a block that differs from the neutral one, unless the state has such an element."""
-    extreme, neutral = state.variables[0], state.neutral[0]
+    extreme, neutral, length = state.variables[0], state.neutral[0], last - first
     with body.condition(call("eq", extreme, neutral)):
         _try_first_booleans(body, region, state, inner, first, last)
-    if not isinstance(last - first, int) or last - first > _EARLY_BOOLEANS:
+    if not isinstance(length, int) or length > _EARLY_BOOLEANS:
         with (
             body.condition(call("eq", extreme, neutral)),
             body.condition(body.index.compare("le", first, 0)),
-            body.condition(body.index.compare("lt", _EARLY_BOOLEANS, last - first)),
+            body.condition(body.index.compare("lt", _EARLY_BOOLEANS, length)),
         ):
             _place_booleans(body, region, state, inner, first, first + _EARLY_BOOLEANS)
     with body.condition(call("eq", extreme, neutral)):
