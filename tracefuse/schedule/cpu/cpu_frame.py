@@ -118,11 +118,12 @@ def _with_short_strides(region: Region, sizes: Sizes) -> Region:
         return region
     steps = [coefficient(offset, region.nest.loops[-1].symbol) for _, offset in read_offsets(region)]
     strides = [s for step in steps for s in symbols(step) if s.id is None and step == symbol_extent(s)]
-    short = [s for s in dict.fromkeys(strides) if sizes.hint(symbol_extent(s)) in SHORT_STRIDES]
-    if not short or sizes.at_most(work(region), LEAST_STRIDED, "strides of little work are not known"):
+    if not strides or sizes.at_most(work(region), LEAST_STRIDED, "strides of little work are not known"):
         return region
-    fixed = {s: fix(sizes, s, "short strides are constant") for s in short}
-    return replace(region, fixed=(*region.fixed, *fixed.items()))
+    reason = "short strides are constant"
+    long = [s for s in strides if not sizes.at_most(symbol_extent(s), max(SHORT_STRIDES), reason)]
+    short = [s for s in strides if s not in long and sizes.hint(symbol_extent(s)) in SHORT_STRIDES]
+    return replace(region, fixed=(*region.fixed, *((s, fix(sizes, s, reason)) for s in dict.fromkeys(short))))
 
 
 def fixed_extents(
