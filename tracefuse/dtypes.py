@@ -193,7 +193,8 @@ def dtype_of(spec: object) -> DType:
     if isinstance(spec, DType):
         return spec
     try:
-        return _dtype_of(np.dtype(spec) if isinstance(spec, list) else spec)  # a list has no hash
+        # A list has no hash, and numbers of other types are equal.
+        return _dtype_of(np.dtype(spec) if isinstance(spec, (list, np.generic)) else spec)
     except TypeError as error:
         if isinstance(error, DtypeError):
             raise

@@ -73,9 +73,10 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> An
     if edge_order not in (1, 2):
         raise ScalarError(f"gradient: edge_order={edge_order!r}", hint="use 1 or 2")
     spacings = list(varargs) if varargs else [1.0]
-    spacings = spacings * len(axes) if len(spacings) == 1 else spacings
+    is_one_for_all = len(spacings) == 1 and (not varargs or not np.ndim(spacings[0]))
+    spacings = spacings * len(axes) if is_one_for_all else spacings
     if len(spacings) != len(axes):
-        raise ShapeError(f"gradient: {len(spacings)} spacings for {len(axes)} axes", hint="give one for each axis")
+        raise DtypeError(f"gradient: {len(spacings)} spacings for {len(axes)} axes", hint="give one for each axis")
     dtype = dtypes.float64 if x.value.dtype.kind == "bool" else x.value.dtype
     gradients = [
         traced_ops.astype(_gradient(x, k, h, edge_order), dtype, copy=False)

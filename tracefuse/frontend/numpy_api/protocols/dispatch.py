@@ -124,7 +124,8 @@ def _check_axis(function: Any, arguments: Sequence[Any], keywords: dict[str, Any
     axis = keywords.get("axis")
     if axis is None and "axis" in parameters:
         axis = dict(zip(parameters, arguments, strict=False)).get("axis")
-    is_usual = type(axis) in (int, tuple) or isinstance(axis, (np.integer, np.ndarray, Traced, SymbolicSize))
+    is_array = isinstance(axis, np.ndarray) or (isinstance(axis, Traced) and axis.weak in (None, "int"))
+    is_usual = type(axis) in (int, tuple) or is_array or isinstance(axis, (np.integer, SymbolicSize))
     if axis is None or is_usual:
         return
     raised = raised_by_numpy(function, arguments, keywords)

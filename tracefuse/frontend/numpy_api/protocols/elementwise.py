@@ -244,6 +244,8 @@ def iscomplex(x: Any) -> Any:
 
 @implements(np.copy)
 def copy(a: Any, order: str = "K", subok: bool = False) -> Any:
+    if not isinstance(order, str):
+        raise DtypeError(f"order must be str, not {type(order).__name__}", hint="give 'C', 'F', 'A' or 'K'")
     return views.in_order(traced_ops.copy(a), order)
 
 
