@@ -27,26 +27,33 @@ SHORT_VECTOR, LEAST_TRIPS = 8, 16
 
 _FUNCTION = 24
 _SLOW_INTEGERS = frozenset(("floordiv", "mod", "truncdiv", "truncmod"))
-_PLAIN = frozenset((
+PLAIN = frozenset((
     "add", "sub", "mul", "rounded_product", "neg", "abs", "sqrt", "fma", "minimum", "maximum", "select", "div", "and",
     "or", "xor", "not", *ir.COMPARISONS,
 ))  # fmt: skip
 
 
-def interleave_count(loop: ir.For, vector_bytes: int) -> int:
+def interleave_count(loop: ir.For, vector_bytes: int, *, in_vectors: bool = False) -> int:
     """Return the number of vectors that an iteration of a vector loop processes, a power of two.
 
-    vector_bytes: of the processor's vectors.
+    vector_bytes: of the processor's vectors. in_vectors: the loop is written in vectors, of which sums of functions
+    need more to be as fast.
     """
-    length = _length_of(loop.body)
+    length, trips = _length_of(loop.body), known_trips(loop)
+    if in_vectors and trips is None and _FUNCTION <= length <= LONG_BODY // 4 and _accumulates(loop.body):
+        return 2 * MOST
     count = MOST if length <= LONG_BODY // 2 else MOST // 2 if length <= LONG_BODY else 1
-    trips = _known_trips(loop)
     if trips is None:
         return count if _waits(loop.body) else min(count, MOST // 2)
     # A loop of fewer iterations than its vectors hold would run scalar code alone.
-    vectors = trips // (vector_bytes // _widest(loop.body))
+    vectors = trips // (vector_bytes // widest(loop.body))
     all_at_once = count == MOST and vectors <= MOST_AT_ONCE and vectors.bit_count() == 1
     return vectors if all_at_once else max(1, min(count, vectors))
+
+
+def is_long(loop: ir.For) -> bool:
+    """Return whether the body of a loop has a function, or as many instructions as one."""
+    return _length_of(loop.body) >= _FUNCTION
 
 
 def split_short(loop: ir.For) -> tuple[ir.For, ...]:
@@ -54,7 +61,7 @@ def split_short(loop: ir.For) -> tuple[ir.For, ...]:
 
     LLVM gives a loop of fewer than LEAST_TRIPS no remainder, and so leaves one that needs a remainder scalar.
     """
-    trips = _known_trips(loop)
+    trips = known_trips(loop)
     if trips is None or not SHORT_VECTOR < trips < LEAST_TRIPS:
         return (loop,)
     assert isinstance(loop.start, ir.Constant)
@@ -76,6 +83,10 @@ def _length_of(body: tuple[ir.Statement, ...]) -> int:
     return total
 
 
+def _accumulates(body: tuple[ir.Statement, ...]) -> bool:
+    return any(isinstance(s, ir.Accumulate) and s.operation == "add" for s in body)
+
+
 def _waits(body: tuple[ir.Statement, ...]) -> bool:
     """Return whether statements carry values between iterations, or have an operation of many cycles."""
     for s in ir.walk_statements(body):
@@ -91,18 +102,19 @@ def _is_slow(call: ir.Call) -> bool:
 
 
 def _trips(loop: ir.For) -> int:
-    trips = _known_trips(loop)
+    trips = known_trips(loop)
     return 1 if loop.kind != "unroll" or trips is None else trips
 
 
-def _known_trips(loop: ir.For) -> int | None:
+def known_trips(loop: ir.For) -> int | None:
+    """Return the number of iterations of a loop of constant bounds, in steps of one."""
     start, stop = loop.start, loop.stop
     if not (isinstance(start, ir.Constant) and isinstance(stop, ir.Constant)):
         return None
     return max(int(stop.value.real) - int(start.value.real), 0)
 
 
-def _widest(body: tuple[ir.Statement, ...]) -> int:
+def widest(body: tuple[ir.Statement, ...]) -> int:
     """Return the size in bytes of the largest elements that statements load, store or accumulate.
 
     LLVM chooses the length of vectors by it.
@@ -117,9 +129,9 @@ def _widest(body: tuple[ir.Statement, ...]) -> int:
             case ir.Let() | ir.Declare() | ir.Assign():
                 sizes += _loaded(s.value)
             case ir.For():
-                sizes.append(_widest(s.body))
+                sizes.append(widest(s.body))
             case ir.If():
-                sizes += (*_loaded(s.condition), _widest(s.body), _widest(s.orelse))
+                sizes += (*_loaded(s.condition), widest(s.body), widest(s.orelse))
     return max(sizes)
 
 
@@ -166,6 +178,6 @@ def _of_expression(e: ir.Expression) -> int:
 
 
 def _of_call(call: ir.Call) -> int:
-    if call.name in _PLAIN or call.dtype.is_integer:
+    if call.name in PLAIN or call.dtype.is_integer:
         return 1
     return LONG_BODY + 1 if float32_math.has_rare_path(call.name, call.dtype) else _FUNCTION

@@ -60,7 +60,7 @@ def guard_texts(symbol: str, result: str, arguments: Sequence[str], vector_bits:
     guard = guard_symbol(symbol)
     texts = [_scalar_guard(symbol, result, arguments)]
     widths = tuple(_widths(vector_bits))
-    texts += [_vector_guard(symbol, result, arguments, width) for width in widths]
+    texts += [vector_guard(symbol, result, arguments, width) for width in widths]
     return texts, [guard, *(f"{guard}.v{width}" for width in widths)]
 
 
@@ -84,7 +84,8 @@ def _scalar_guard(symbol: str, result: str, arguments: Sequence[str]) -> str:
     return _guard(f"{head} noinline", guard, result, arguments, ["  %none = xor i1 %rare, true"], 1)
 
 
-def _vector_guard(symbol: str, result: str, arguments: Sequence[str], width: int) -> str:
+def vector_guard(symbol: str, result: str, arguments: Sequence[str], width: int) -> str:
+    """Return the variant of a guard for vectors of `width` elements, which kernels in vectors call themselves."""
     guard, wide = guard_symbol(symbol), f"<{width} x {result}>"
     vectors = [f"<{width} x {type_}>" for type_ in arguments]
     head = f"define internal {wide} @{guard}.v{width}({wide} %fast, <{width} x i1> %rare, {_parameters(vectors)})"
