@@ -159,16 +159,21 @@ def _dtype_of(spec: object) -> DType:
     if dtype is None or (isinstance(spec, np.dtype) and not spec.isnative):
         known = np.dtype(spec) if isinstance(spec, type | np.dtype) else None
         name = shown(spec) if known is None else str(known) if known.kind == "V" else known.name
-        raise DtypeError(f"dtype {name} is not supported", hint=_instead_of(spec))
+        raise DtypeError(f"dtype {name} is not supported", hint=_instead_of(spec), runs_function=bool(_kind_of(spec)))
     return dtype
+
+
+def _kind_of(spec: object) -> str:
+    """The kind of the dtype that `spec` names; "" if NumPy has none of this name."""
+    try:
+        return np.dtype(spec).kind  # type: ignore[call-overload, no-any-return]
+    except Exception:
+        return ""
 
 
 def _instead_of(spec: object) -> str:
     """Returns what to write in place of an unsupported dtype."""
-    try:
-        kind = np.dtype(spec).kind  # type: ignore[call-overload]
-    except Exception:
-        kind = ""
+    kind = _kind_of(spec)
     if kind == "V":
         return "make an array for each field, or records of them outside the fused function"
     if kind in _WITHOUT_NUMBERS:
@@ -188,7 +193,8 @@ def dtype_of(spec: object) -> DType:
     if isinstance(spec, DType):
         return spec
     try:
-        return _dtype_of(np.dtype(spec) if isinstance(spec, list) else spec)  # a list has no hash
+        # A list has no hash, and numbers of other types are equal.
+        return _dtype_of(np.dtype(spec) if isinstance(spec, (list, np.generic)) else spec)
     except TypeError as error:
         if isinstance(error, DtypeError):
             raise

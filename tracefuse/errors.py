@@ -75,19 +75,27 @@ class TracefuseError(RuntimeError):
 
     It is a RuntimeError, as nvFuser's errors are; subclasses are also the built-in exception of their kind. given_to:
     the library whose function was given a traced array, if that is the error. is_refusal: whether the plain program
-    would not raise. runs_function: whether a call may run the function itself instead.
+    would not raise. runs_function: whether a call may run the function itself instead, which is so for each
+    UnsupportedError unless its place says otherwise: one of tracefuse's own functions that is called wrongly.
+    is_of_first_calls: whether later calls may do without what is refused, as those of a function that keeps it may.
     """
 
     is_refusal = False
+    leaves_calls: ClassVar[bool] = False
+    """The `runs_function` of errors that do not give it."""
+
     notice: ClassVar[Callable[[TracefuseError], None] | None] = None
     """Called with each refusal that is created, by what records a trace."""
 
     given_to: str | None = None
+    is_of_first_calls = False
 
     def __init__(
-        self, message: str, *, hint: str | None = None, where: str | None = None, runs_function: bool = False
+        self, message: str, *, hint: str | None = None, where: str | None = None,
+        runs_function: bool | None = None,
     ) -> None:  # fmt: skip
-        self.message, self.hint, self.where, self.runs_function = message, hint, where, runs_function
+        self.message, self.hint, self.where = message, hint, where
+        self.runs_function = self.leaves_calls if runs_function is None else runs_function
         super().__init__(self._text())
         if self.is_refusal and TracefuseError.notice is not None:
             TracefuseError.notice(self)
@@ -166,6 +174,7 @@ class UnsupportedError(TracefuseError, NotImplementedError):
     """An input or operation that tracefuse does not support; the hint names what to write instead."""
 
     is_refusal = True
+    leaves_calls = True
 
 
 class NoAttributeError(TracefuseError, AttributeError):
@@ -176,6 +185,7 @@ class ReadOnlyError(UnsupportedError, ValueError):
     """An in-place update of a read-only array, as in NumPy, or of a captured array, which a trace only reads."""
 
     is_refusal = False
+    leaves_calls = False
 
 
 class DeviceError(TracefuseError, RuntimeError):

@@ -77,7 +77,9 @@ for selection in "${@:-all}"; do
         arrays)
             tests tests/gpu/test_arrays_on_device.py tests/gpu/test_foreign_buffers_on_device.py \
                 tests/gpu/test_captured_state_on_device.py ;;
-        memory) tests tests/gpu/test_memory_on_device.py tests/gpu/test_joined_launches_on_device.py tests/runtime/test_output_buffers_random.py ;;
+        memory)
+            tests tests/gpu/test_memory_on_device.py tests/gpu/test_joined_launches_on_device.py \
+                tests/gpu/test_replayed_calls_on_device.py tests/runtime/test_output_buffers_random.py ;;
         streams) tests tests/gpu/test_streams_on_device.py ;;
         graphs) tests tests/gpu/test_graphs_on_device.py ;;
         checking) tests tests/gpu/test_checking_on_device.py ;;

@@ -71,7 +71,9 @@ class Noisy(np.ndarray):
 
     def __array_function__(self, function: Any, types: Any, arguments: Any, keywords: Any) -> Any:
         result = super().__array_function__(function, types, arguments, keywords)
-        return infinite(shaken(result, sizes_of(arguments))) if function in PRODUCTS else result
+        if function not in PRODUCTS:
+            return result
+        return infinite(shaken(result, sizes_of(arguments)), function is np.einsum and sums_alone(arguments[0]))
 
 
 def is_rounded(ufunc: Any, outputs: Any) -> bool:
@@ -87,11 +89,24 @@ OF_LIBRARIES = (*SUMS_OF_PRODUCTS, "power", "float_power", "expm1")
 """Ufuncs of which complex results that are not finite are NaN or infinite, as a library computes them."""
 
 
-def infinite(value: Any) -> Any:
-    """Complex numbers with those that are not finite replaced by infinity, or by NaN in the other phase."""
-    if Noisy.phase is None or not isinstance(value, np.ndarray | np.generic) or value.dtype.kind != "c":
+def sums_alone(subscripts: Any) -> bool:
+    """Whether np.einsum sums an axis that one of several operands has alone."""
+    given, _, result = subscripts.partition("->") if isinstance(subscripts, str) else ("", "", "")
+    operands = given.split(",")
+    letters = [letter for one in operands for letter in set(one) if letter.isalpha() and letter not in result]
+    return "->" in subscripts and len(operands) > 1 and any(letters.count(letter) == 1 for letter in letters)
+
+
+def infinite(value: Any, of_reals: bool = False) -> Any:
+    """Complex numbers with those that are not finite replaced by infinity, or by NaN in the other phase.
+
+    of_reals: whether to replace real numbers, too.
+    """
+    kinds = "fc" if of_reals else "c"
+    if Noisy.phase is None or not isinstance(value, np.ndarray | np.generic) or value.dtype.kind not in kinds:
         return value
     other = complex(np.inf, np.inf) if Noisy.phase == 0 else complex(np.nan, np.nan)
+    other = other if value.dtype.kind == "c" else other.real
     result = np.where(np.isfinite(value), value, other).astype(value.dtype)
     return result if isinstance(value, np.ndarray) else result[()]
 

@@ -175,6 +175,16 @@ def reciprocal(x: Any, out: Any = None, *, where: Any = True, casting: str = "sa
     return target
 
 
+def negative(x: Any, out: Any = None, *, where: Any = True, casting: str = "same_kind", **keywords: Any) -> Any:
+    """np.negative, which into an array with steps is wrong in NumPy 2.4 for operands with steps of 4 or 8 elements."""
+    result = np.negative(x, casting=casting, **keywords)  # type: ignore[call-overload]
+    if out is None:
+        return result
+    (target,) = out if isinstance(out, tuple) else (out,)
+    np.copyto(target, result, casting="unsafe", where=where)
+    return target
+
+
 def in_floats(function: Any) -> Any:
     """A sum, product or variance that is computed in float32 for float16, as kernels compute it."""
 
@@ -193,6 +203,18 @@ def in_floats(function: Any) -> Any:
         return out
 
     return wide
+
+
+def in_type_of_ones(function: Any) -> Any:
+    """A quantile of the type that it has of ones, whatever the elements are."""
+
+    def typed(a: Any, q: Any, *arguments: Any, **keywords: Any) -> Any:
+        result = function(a, q, *arguments, **keywords)
+        if keywords.get("out") is not None or len(arguments) > 1:
+            return result
+        return result.astype(function(np.ones_like(a), q, *arguments, **keywords).dtype)
+
+    return typed
 
 
 SUMS_OF_HALVES = (
@@ -217,6 +239,10 @@ class InOrder:
 
 HELPERS = {
     "in_order": InOrder,
+    **{
+        f"typed_{name}": in_type_of_ones(getattr(np, name))
+        for name in ("quantile", "percentile", "nanquantile", "nanpercentile")
+    },
     **{f"wide_{name}": in_floats(getattr(np, name)) for name in SUMS_OF_HALVES},
     **{
         f"wide_{ufunc.__name__}_{method}": in_floats(getattr(ufunc, method))
@@ -226,6 +252,7 @@ HELPERS = {
     "np": np,
     "math": math,
     "reciprocal": reciprocal,
+    "negative": negative,
     "twice": lambda x: x * 2,
     "scaled": lambda x, by=3: x * by + 1,
     "Box": Box,

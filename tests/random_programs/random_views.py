@@ -18,7 +18,7 @@ SHAPES = ((6,), (1,), (4, 3), (3, 3), (1, 5), (5, 1), (2, 3, 4), (2, 2, 2), (0, 
 LAYOUTS = ("C", "Fortran", "strided", "reversed", "transposed")
 SHARED = ("{x}", "{x}[::-1]", "{x}[1:]", "{x}.T", "{x}[..., ::2]", "{x}.reshape(-1)[1:]", "{x}.view()", "{x}[:1]")
 """Second arguments that lie in the memory of the first."""
-REFUSED = ("lies in the same memory", "as_strided of an array that is not contiguous")
+REFUSED = ("lies in the same memory", "as_strided of an array that is not contiguous", "rows that begin inside")
 
 VIEWS = (
     "{a}[{key}]", "{a}[{key}]", "{a}[{key}]", "{a}.T", "{a}.transpose({order})", "np.swapaxes({a}, 0, -1)",
@@ -178,7 +178,7 @@ def check_views(seed: int, target: str, shares: bool = False) -> None:
             assert isinstance(raised, type(error)), f"{raised!r} instead of {error!r}\n{text}"
             return
         if isinstance(raised, UnsupportedError) and any(text in raised.message for text in REFUSED):
-            assert shares or "as_strided" in program.text
+            assert shares or "as_strided" in program.text or ".view('f8')" in program.text
             for mine, one in zip(given, program.arguments(call), strict=True):
                 np.testing.assert_array_equal(mine, one, err_msg=text)
             return

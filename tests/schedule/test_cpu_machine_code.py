@@ -24,3 +24,10 @@ def test_copies_of_slices_call_no_function() -> None:
     """For tiles whose addresses differ by less than a page, memcpy may take ten times as long as a loop."""
     assert "memcpy" not in assembly_of(lambda x: x[3:].copy(), np.zeros(200000))
     assert "memset" not in assembly_of(lambda x: np.zeros_like(x), np.zeros(200000))
+
+
+def test_elements_at_positions_are_loaded_one_by_one_on_processors_of_amd() -> None:
+    """There, a gather instruction takes longer than loads of its elements."""
+    machine = get_machine()
+    taken = assembly_of(lambda x, k: np.take_along_axis(x, k, 1), np.zeros((80, 900)), np.zeros((80, 900), np.int32))
+    assert machine.cpu.startswith("znver") <= ("gather" not in taken)

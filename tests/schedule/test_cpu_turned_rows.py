@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -10,13 +10,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from segments.lazy_dataclasses import replace
 from tests.session.samples import times
 from tracefuse import fuse
 from tracefuse.kernel.interpreter.interpret import interpret
+from tracefuse.kernel.llvm.text_builder import host_processor
 from tracefuse.runtime.targets.cpu.cpu_kernel_compiler import CpuKernelCompiler
-from tracefuse.schedule.cpu import cpu_turned_rows
+from tracefuse.schedule.cpu import cpu_templates, cpu_turned_rows
 
 Array = np.ndarray[Any, Any]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _no_masks() -> Iterator[None]:
+    """Where vectors take masks, rows of a known length are not transposed."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cpu_templates, "host_processor", lambda: replace(host_processor(), masks=False))
+        yield
 
 
 def log_sum(x: Array) -> Array:

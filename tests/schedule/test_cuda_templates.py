@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.cuda.cuda_compiler import compile_many
 from tracefuse.kernel.cuda.emit_cuda import emit_cuda
 from tracefuse.kernel.cuda.nvrtc import compile_with_log
-from tracefuse.schedule.gpu import gpu_problem
+from tracefuse.schedule.gpu import gpu_problem, gpu_transpose
 
 BF16 = dtypes.bfloat16.numpy
 F16 = np.float16
@@ -218,6 +219,22 @@ def test_pointwise_regions_compute_what_numpy_does(name: str) -> None:
 @pytest.mark.parametrize("name", TRANSPOSED)
 def test_transposed_inputs_go_through_tiles(name: str) -> None:
     function, arguments = TRANSPOSED[name]
+    assert case(function, *arguments).check().lowered.template == "transpose"
+
+
+FEW_COLUMNS = {
+    "few columns": (lambda x, y: x.T + y, (numbers(1030, 3), numbers(3, 1030))),
+    "few channels of halves": (lambda x: np.transpose(x, (0, 2, 1)) * 2, (numbers(2, 1024, 5, dtype=F16),)),
+    "a short axis ahead": (lambda x: np.transpose(x, (2, 0, 1)) * 2, (numbers(2, 1060, 2),)),
+    "fifteen columns": (lambda x: x.T * 2, (numbers(1032, 15),)),
+}
+
+
+@pytest.mark.parametrize("name", FEW_COLUMNS)
+def test_few_columns_go_through_tiles_where_caches_do_not_hold_them(name: str, monkeypatch: Any) -> None:
+    function, arguments = FEW_COLUMNS[name]
+    assert case(function, *arguments).lowered.template == "pointwise"
+    monkeypatch.setattr(gpu_transpose, "FAR", replace(gpu_transpose.FAR, bytes=10_000))
     assert case(function, *arguments).check().lowered.template == "transpose"
 
 

@@ -20,6 +20,7 @@ import argparse
 import copy
 import json
 import os
+import resource
 import select
 import subprocess
 import sys
@@ -47,6 +48,9 @@ SECONDS_OF_A_PROGRAM = 200
 """The most that a program may take with its report."""
 
 PROGRAMS_OF_A_CHILD = 2000
+
+BYTES_OF_A_CHILD = 8 << 30
+"""The most memory of a child: a program of which one value needs more is no comparison."""
 
 
 class Report(NamedTuple):
@@ -92,6 +96,7 @@ def judged(program: RandomProgram, seed: int, settings: dict[str, Any], kinds: C
 
 def run_programs(given: argparse.Namespace) -> None:
     """The child: runs programs and writes what it begins, and a report of each, as lines of JSON."""
+    resource.setrlimit(resource.RLIMIT_AS, (BYTES_OF_A_CHILD, BYTES_OF_A_CHILD))
     coverage = Coverage.read(given.cover, [*VALUES, *WRITES]) if given.cover else None
     settings = {**STRICT, **({"target": given.target} if given.target else {})}
     kinds: Counter[str] = Counter()

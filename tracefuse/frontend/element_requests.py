@@ -38,7 +38,9 @@ class ElementRequests(ArrayMethods):
     __slots__ = ()
 
     def _needs_elements(self, operation: str, instead: str, of: str = replacements.ONE_ARRAY) -> TraceError:
-        return needs_elements(self, operation, instead, of)
+        refusal = needs_elements(self, operation, instead, of)
+        refusal.runs_function = self.recorder.body is None
+        return refusal
 
     def _number_or_raise(self, operation: str, convert: Callable[[Any], Any], instead: str) -> Any:
         """Returns `convert(elements)`, guarded; raises if the elements depend on array arguments."""

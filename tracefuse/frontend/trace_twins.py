@@ -18,7 +18,7 @@ from tracefuse.frontend.numpy_api.library_calls import random_calls
 from tracefuse.frontend.numpy_api.protocols import list_arguments, python_functions, scalar_types
 from tracefuse.frontend.numpy_api.twins import checked_arrays, creation, cupy_functions
 from tracefuse.frontend.python_numbers import math_twins, number_twins
-from tracefuse.frontend.tracer.effects import changing_calls, logged_calls, numpy_errors
+from tracefuse.frontend.tracer.effects import changing_calls, file_calls, logged_calls, numpy_errors
 from tracefuse.frontend.tracer.libraries import serialized_values
 from tracefuse.frontend.tracer.state import environment_reads, heap_functions
 
@@ -45,6 +45,7 @@ def _twins(on_host: bool, loaded: tuple[ModuleType, ...], sizes: tuple[int, ...]
     for part in (
         *(cupy_functions.module_twins(), number_twins.FUNCTIONS, changing_calls.FUNCTIONS, environment_reads.TWINS),
         *(heap_functions.FUNCTIONS, numpy_errors.FUNCTIONS, logged_calls.FUNCTIONS, python_functions.FUNCTIONS),
+        file_calls.FUNCTIONS,
         *(LATER[module.__name__]() for module in loaded if module.__name__ in LATER),
     ):
         twins.update(part)
@@ -58,7 +59,7 @@ LATER: Mapping[str, Callable[[], Mapping[int, Any]]] = MappingProxyType(
 
 _ALWAYS_LOADED = (
     *math_twins.MODULES, *number_twins.MODULES, *changing_calls.MODULES, *environment_reads.MODULES,
-    *heap_functions.MODULES, *numpy_errors.MODULES, itertools, logging,
+    *heap_functions.MODULES, *numpy_errors.MODULES, *file_calls.MODULES, itertools, logging,
 )  # fmt: skip
 """Modules whose functions have twins in every trace."""
 

@@ -299,7 +299,7 @@ class Tracer(ElementRequests):
         raise refusal
 
     def __torch_function__(self, function: Any, *arguments: Any, **keywords: Any) -> Any:
-        raise self._needs_elements("a torch function", foreign_methods.instead_of_torch(function))
+        raise number_questions.needs_elements(self, "a torch function", foreign_methods.instead_of_torch(function))
 
     def __len__(self) -> int:
         if not self.value.shape:

@@ -125,7 +125,8 @@ def checked_range(x: Any, low: Any, high: Any) -> Any:
 def power(x: Any, y: Any) -> Any:
     """Integers wrap; a negative exponent gives the reciprocal cut off, of 0 too: 0."""
     if not is_integer(x):
-        return np.power(x, y)
+        # NumPy takes the root if all exponents are one element 0.5: of -inf it is NaN, where the power is infinity.
+        return np.power(x, np.array(np.broadcast_to(y, np.broadcast_shapes(np.shape(x), np.shape(y)))))
     kind = np.asarray(x).dtype
     power = np.power(x, np.where(y < 0, y & kind.type(1), y))
     unit = (x == 1) | (x == (-1 if kind.kind == "i" else 1))

@@ -68,6 +68,37 @@ def _quantile_shape(shapes: Sequence[Shape], attributes: Attributes, require: Re
     return ((*q, *reduced_shape(named["a"], attributes)),)
 
 
+def _shape_of_apply(q: Shape, shape: Shape, attributes: Attributes) -> Shape:
+    """The shape of nanquantile where NumPy calls np.apply_along_axis on the last axis, into which it merges others.
+
+    It moves the axes of `q` to the front as if they began at axis -1: the second of two is then the first of all.
+    """
+    kept = reduced_shape(shape, {**attributes, "keepdims": False})
+    axes = list(range(len(kept) + len(q)))
+    moved = [(k - 1) % len(axes) for k in range(len(q))]
+    order = moved + [axis for axis in axes if axis not in moved]
+    merged = (*kept, *q)
+    result = tuple(merged[axis] for axis in order)
+    if not attributes["keepdims"]:
+        return result
+    reduced = normalize_axes(attributes["axis"], len(shape))
+    rest = iter(result[len(result) - len(kept) :])
+    return (*result[: len(q)], *(1 if k in reduced else next(rest) for k in range(len(shape))))
+
+
+_MOVES_FROM_LAST = np.nanquantile(np.zeros((3, 1, 1)), np.zeros((1, 2)), axis=(1, 2)).shape != (1, 2, 3)
+"""Whether NumPy moves axes of `q` from the last axis on."""
+
+
+def _nan_quantile_shape(shapes: Sequence[Shape], attributes: Attributes, require: Require) -> tuple[Shape, ...]:
+    axis, named = attributes["axis"], dict(zip(attributes[ARRAYS], shapes, strict=True))
+    q = named["q"] if "q" in named else _shape_of_q(attributes["q"])
+    is_merged = isinstance(axis, tuple) and len(axis) != 1 and len(axis) < len(named["a"])
+    if _MOVES_FROM_LAST and is_merged and len(q) > 1 and "weights" not in named:
+        return (_shape_of_apply(q, named["a"], attributes),)
+    return _quantile_shape(shapes, attributes, require)
+
+
 def _quantile_of_elements(shapes: Sequence[Shape], attributes: Attributes, require: Require) -> tuple[Shape, ...]:
     axis, shape = attributes["axis"], shapes[0]
     dims = normalize_axes(
@@ -123,7 +154,7 @@ for _name, _doc in (
     register(
         WholeArrayOp(
             name=_name, doc=f"{_doc}.", numpy=_in_one_type(_function), function=_function, arity=None,
-            shape=_quantile_shape if _name.startswith("nan") else _quantile_of_elements,
+            shape=_nan_quantile_shape if _name.startswith("nan") else _quantile_of_elements,
             parameters=("a", "q", "weights"), optional=True, either=("q",), dtypes=_sample_quantile(_function),
             attributes=(("q", 0.5), ("axis", None), ("method", "linear"), ("keepdims", False)),
             derivative=_QUANTILES[_name],

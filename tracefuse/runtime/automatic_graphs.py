@@ -54,7 +54,7 @@ def _written(
     groups = with_graph.arena_plan.groups
     most = max((len(launches_of_graph(group)) for group in groups), default=0)
     if min(most, plain.launches) < LEAST_LAUNCHES:
-        return call, text
+        return replayed(call, plain, scalars), text
 
     def make() -> tuple[Call, list[LaunchGraph]]:
         writer = CallWriter(with_graph, target, graph=True, plain=call, most_kept=MOST_BYTES)

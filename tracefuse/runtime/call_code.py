@@ -53,15 +53,8 @@ def compile_call(
     order, from the arguments and the extents.
     """
     target, text = writer.target, writer.write(facts)
-    names = {
-        **writer.names,
-        **target.calls.names(),
-        **memory_names(target.device),
-        "compute_scalars": scalars,
-        "layout_of": _layout_of,
-    }
-    names |= {"min": min, "max": max}
-    names["other_device"] = target.device.on_device
+    names = {**writer.names, **target.calls.names(), **memory_names(target.device), "compute_scalars": scalars}
+    names |= {"min": min, "max": max, "layout_of": _layout_of, "other_device": target.device.on_device}
     return compile_function(text, "call", names, "call"), text
 
 
@@ -209,8 +202,7 @@ class CallWriter:
         launches: list[Launch] = []
         after: list[str] = []
         is_graph = self._is_graph(group)
-        together = join_launches(group, self._kernel_of, self.arena_plan.slots, self.memory.overlaps())
-        for instruction in group if is_graph else join_allocations(together, self.calls.most_together):
+        for instruction in group if is_graph else self.joined(group):
             match instruction:
                 case Launch():
                     launches.append(instruction)
@@ -225,6 +217,11 @@ class CallWriter:
             order = launch_order(group, self.arena_plan, self.plan.memory)
             before += tagged(self._graph(launches, order, position), launches[0].step)
         return [*before, *after]
+
+    def joined(self, group: Sequence[Instruction]) -> Iterator[Instruction | JoinedLaunches | JoinedAllocations]:
+        """Returns the instructions with independent launches of equal kernels together, and allocations for these."""
+        together = join_launches(group, self._kernel_of, self.arena_plan.slots, self.memory.overlaps())
+        return join_allocations(together, self.calls.most_together)
 
     def _instruction(self, instruction: Instruction | JoinedLaunches | JoinedAllocations) -> Iterable[str]:
         """Writes an instruction that is neither a single launch nor a release."""

@@ -19,11 +19,15 @@ from tracefuse.caches import Cache, register
 from tracefuse.dtypes import DType
 from tracefuse.dynamic.layouts import known_bounds
 from tracefuse.generated_code import compile_function
+from tracefuse.kernel.llvm.device_arrays import REMAINDER
+from tracefuse.kernel.llvm.device_records import DeviceChain
 from tracefuse.kernel.llvm.replay_copies import runs_of
 from tracefuse.kernel.llvm.replay_records import (
     Allocated,
     Apart,
     Argument,
+    ArrayArgument,
+    ArrayBytes,
     CallValue,
     Copied,
     ErrorFlag,
@@ -34,7 +38,7 @@ from tracefuse.kernel.llvm.replay_records import (
 )
 from tracefuse.runtime.call_code import Call, CallWriter
 from tracefuse.runtime.compiled_segment import CompiledSegment
-from tracefuse.runtime.devices.cpu_memory import address
+from tracefuse.runtime.joined_launches import JoinedAllocations, JoinedLaunches
 from tracefuse.runtime.launch_code import ArgumentNames
 from tracefuse.runtime.memory.memory_code import memory_names
 from tracefuse.runtime.moved_slices import moved, view_of_input
@@ -60,9 +64,9 @@ class _Allocation:
 
 @dataclass(frozen=True, slots=True)
 class _KernelLaunch:
-    """A launch: the function object and the texts of its arguments."""
+    """A launch: what `KernelCompiler.replayable` returns and the texts of the arguments."""
 
-    function: Callable[..., Any]
+    function: Any
     arguments: tuple[str, ...]
 
 
@@ -74,7 +78,7 @@ class _FromArrays:
     is_test: bool = False
 
 
-_Part = _Allocation | _KernelLaunch | _FromArrays | Released
+_Part = _Allocation | tuple[_Allocation, ...] | _KernelLaunch | _FromArrays | Released
 
 
 def replayed(call: Call, writer: CallWriter, scalars: Callable[[Sequence[Any], Mapping[int, int]], Any]) -> Call:
@@ -99,7 +103,8 @@ def _is_plain(writer: CallWriter) -> bool:
     """Whether the types, sizes, layouts and integers of arguments decide what a call does, and floats nothing else."""
     plan, fusion, memory = writer.plan, writer.fusion, writer.memory
     is_plain = plan.is_straight and plan.is_written and not any(arena.slot_sizes for arena in plan.arena_plan.arenas)
-    is_plain = is_plain and not (plan.donated or plan.reused or plan.aligned or memory.buffers)
+    is_plain = is_plain and not (plan.donated or plan.reused or memory.buffers)
+    is_plain = is_plain and not (writer.target.device.uses_alignment and any(plan.layouts))
     is_plain = is_plain and all(
         b.is_nested and {*b.same, *b.shares} <= {b.memory, b.owner} for b in plan.output_buffers
     )
@@ -130,28 +135,28 @@ class _Parts:
     def parts(self) -> tuple[list[_Part], list[int]] | None:
         """Returns the parts and the numbers of the results, None if there is anything else."""
         program = self._writer.plan.program
-        pairs = {frozenset((one, n)) for one in self.updated for n in self._writer.fusion.tensor_inputs} - {
-            frozenset((one,)) for one in self.updated
-        }
-        for first, second in sorted(sorted(pair) for pair in pairs):
-            values = ", ".join(f"{self._numbers[n]}, {name_of(n)}" for n in (first, second))
-            self._parts.append(_FromArrays(f"(apart_of({values}),)", True))
+        if self.updated and len(self._writer.fusion.tensor_inputs) > 1:
+            spans = (
+                f"span_of({self._numbers[n]}, {name_of(n)}, {n in self.updated})"
+                for n in self._writer.fusion.tensor_inputs
+            )
+            self._parts.append(_FromArrays(f"(Apart(({', '.join(spans)},)),)", True))
         for group in self._writer.arena_plan.groups:
-            if not all(map(self._add, group)):
+            if not all(map(self._add, self._writer.joined(group))):
                 return None
         results = [self._numbers.get(value, -1) for value in program.outputs]  # -1 for a number of the host
         if len(set(results)) < len(results) or min(results, default=self._first) < self._first:
             return None
         return self._parts, results
 
-    def _add(self, instruction: Instruction) -> bool:
+    def _add(self, instruction: Instruction | JoinedLaunches | JoinedAllocations) -> bool:
         match instruction:
-            case AllocateBuffer(value):
-                spec: Any = instruction.spec
-                self._allocate(
-                    value, "".join(f"{self._writer.extent(extent)}, " for extent in spec.extents), spec.dtype
-                )
+            case AllocateBuffer():
+                self._parts.append(self._allocated(instruction))
                 return not self._has_updated  # a call whose array cannot be made starts again
+            case JoinedAllocations(allocations):
+                self._parts.append(tuple(map(self._allocated, allocations)))
+                return not self._has_updated
             case Release(value):
                 number = self._numbers.get(value)
                 if number is not None and number >= self._first:
@@ -164,7 +169,7 @@ class _Parts:
                     self._numbers[value] = self._numbers[original]
                 self.bindings.append(f"    {name_of(value)} = {name_of(original)}")
                 return True
-            case CopyBuffer(source, target):
+            case CopyBuffer(source, target) if self._writer.target.compiler.replays_copies:
                 self._has_updated = True
                 number = self._numbers.get(source, -1)
                 target_text = f"{self._text(target)}, {name_of(target)}"
@@ -173,7 +178,14 @@ class _Parts:
                 return number >= self._first
             case Launch():
                 return self._launch(instruction)
+            case JoinedLaunches(launches):
+                return self._launch_together(launches)
         return False
+
+    def _allocated(self, instruction: AllocateBuffer) -> _Allocation:
+        spec: Any = instruction.spec
+        shape = "".join(f"{self._writer.extent(extent)}, " for extent in spec.extents)
+        return self._allocate(instruction.value, shape, spec.dtype)
 
     def _shorten(self, source: int, target: str) -> None:
         """Notes the copy that does what the call does, if that is to write a view of an argument."""
@@ -185,35 +197,54 @@ class _Parts:
         if view is not None:
             self.shortcut = f"moved({self._numbers[view[0]]}, {name_of(view[0])}, {view[1]}, {target})"
 
-    def _allocate(self, value: int | tuple[int, int], shape: str, dtype: DType) -> int:
+    def _allocate(self, value: int | tuple[int, int], shape: str, dtype: DType) -> _Allocation:
         number, self._count = self._count, self._count + 1
         if isinstance(value, int):
             self._numbers[value] = number
-        self._parts.append(_Allocation(number, f"({shape})", dtype))
-        return number
+        return _Allocation(number, f"({shape})", dtype)
 
     def _launch(self, launch: Launch) -> bool:
         segment, compiler = launch.label, self._writer.target.compiler
         if not isinstance(segment, CompiledSegment) or segment.code is None:
             return False
-        entries = [compiler.entry(function) for function in segment.functions]
-        if segment.lowered is None or not all(map(compiler.can_replay, entries)):
+        kernels = [compiler.replayable(function) for function in segment.functions]
+        if segment.lowered is None or None in kernels:
             return False
-        if self.updated and segment.code.checked_nodes:
+        if segment.code.checked_nodes and (self.updated or self._writer.calls.addresses):
             return False  # a call with an index out of range is run again
         if self._has_updated and segment.lowered.scratch:
             return False
         plain = ArgumentNames(name_of, name_of, name_of, str)
         sizes = zip(segment.code.scratch(plain), segment.lowered.scratch, strict=True)
-        scratch = [self._allocate((launch.step, k), f"{size}, ", s.dtype) for k, (size, s) in enumerate(sizes)]
-        names = ArgumentNames(
+        allocated = [self._allocate((launch.step, k), f"{size}, ", s.dtype) for k, (size, s) in enumerate(sizes)]
+        scratch = [one.number for one in allocated]
+        self._parts += allocated
+        for kernel, arguments in zip(kernels, segment.code.arguments(self._names(scratch)), strict=True):
+            self._parts.append(_KernelLaunch(kernel, tuple(arguments)))
+        self._parts += map(Released, scratch)
+        self._note_updates(launch)
+        return True
+
+    def _launch_together(self, launches: Sequence[Launch]) -> bool:
+        texts: list[str] = []
+        kernel = None
+        for launch in launches:
+            segment = launch.label
+            assert isinstance(segment, CompiledSegment)
+            assert segment.code is not None
+            kernel = kernel or self._writer.target.compiler.replayable_together(segment.functions[0])
+            texts += (f"({', '.join(arguments)},)" for arguments in segment.code.arguments(self._names(())))
+            self._note_updates(launch)
+        self._parts.append(_KernelLaunch(kernel, tuple(texts)))
+        return kernel is not None
+
+    def _names(self, scratch: Sequence[int]) -> ArgumentNames:
+        return ArgumentNames(
             self._text, name_of, self._number_text, lambda k: f"CallValue({scratch[k]})", "ErrorFlag()"
         )
-        for entry, arguments in zip(entries, segment.code.arguments(names), strict=True):
-            self._parts.append(_KernelLaunch(entry, tuple(arguments)))
-        self._parts += map(Released, scratch)
+
+    def _note_updates(self, launch: Launch) -> None:
         self._has_updated |= any(n in self.views or self._numbers[n] < self._first for n in launch.outputs)
-        return True
 
     def _text(self, value: int) -> str:
         owner = self.views.get(value)
@@ -245,7 +276,7 @@ class _Learner:
         self._writer: CallWriter | None = writer
         self._seen: dict[tuple[Any, ...], None] = {}
         self._is_learning = True
-        self.chain: Callable[[], ReplayChain | None] = lambda: None
+        self.chain: Callable[[], ReplayChain | DeviceChain | None] = lambda: None
 
     def run(self, arguments: tuple[Any, ...]) -> list[Any] | None:
         """Runs a call, and adds a record for its sizes if they have come before."""
@@ -261,20 +292,20 @@ class _Learner:
             self._is_learning = len(self._seen) < MOST_SEEN
             return
         chain = self.chain()
-        if chain is None or any(isinstance(argument, tuple) and 0 in argument[1] for argument in key):
+        if chain is None or any(isinstance(argument, ArrayArgument) and 0 in argument.shape for argument in key):
             return
         steps = self._steps(arguments)
-        if steps is not None:
-            chain.add(key, steps, self._results)
-        self._is_learning = steps is not None and not chain.is_full
+        is_added = steps is not None and chain.add(key, steps, self._results)
+        self._is_learning = is_added and not chain.is_full
 
-    @staticmethod
-    def _argument(argument: Any, is_strided: bool, is_float: bool, is_updated: bool) -> Argument:
+    def _argument(self, argument: Any, is_strided: bool, is_float: bool, is_updated: bool) -> Argument:
         if is_float:
             return None
         if isinstance(argument, int):
             return argument
-        return argument.dtype, argument.shape, argument.strides if is_strided else None, is_updated
+        remainder = self._device.address(argument) % REMAINDER if self._device.uses_alignment else 0
+        strides = argument.strides if is_strided else None
+        return ArrayArgument(argument.dtype, argument.shape, strides, is_updated, remainder)
 
     def _steps(self, arguments: tuple[Any, ...]) -> list[Step] | None:
         """Returns the steps; None if a copy has too many loops."""
@@ -289,9 +320,10 @@ class _Learner:
             return [*tests, shortcut]
         for part, found in zip(self._parts, described, strict=True):
             match part:
-                case _Allocation(number, _, dtype):
-                    owners = self._device.free_owners(found, dtype)
-                    steps.append(Allocated(number, found, dtype.numpy, owners, dtype))
+                case _Allocation():
+                    steps.append(self._allocated(part, found))
+                case tuple():
+                    steps.append(tuple(map(self._allocated, part, found)))
                 case _KernelLaunch(function):
                     steps.append(Launched(function, found))
                 case _FromArrays():
@@ -302,17 +334,16 @@ class _Learner:
                     steps.append(part)
         return steps
 
+    def _allocated(self, allocation: _Allocation, shape: tuple[int, ...]) -> Allocated:
+        dtype = allocation.dtype
+        return Allocated(allocation.number, shape, dtype.numpy, self._device.free_owners(shape, dtype), dtype)
+
     def _described(self, arguments: tuple[Any, ...]) -> tuple[tuple[Any, ...], ...]:
         """Returns for each part the shape or the arguments in a call, and nothing for a release; last the shortcut."""
         if self._describe is None:
             assert self._writer is not None
             self._describe, self._writer = _describing(self._writer, self._parts, self._bindings, self._shortcut), None
         return self._describe(arguments)
-
-
-def _distance(view: Any, owner: Any) -> int:
-    """Returns the bytes from the first element of an array to that of a view of it."""
-    return address(view) - address(owner)
 
 
 def _copied(source: CallValue, target: CallValue, view: Any) -> Copied | None:
@@ -322,15 +353,14 @@ def _copied(source: CallValue, target: CallValue, view: Any) -> Copied | None:
     return None if runs is None else Copied(source, target, runs)
 
 
-def _apart_of(first: int, one: Any, second: int, other: Any) -> Apart:
-    """Returns the test that two arguments share no memory."""
-    (start, end), (other_start, other_end) = (known_bounds(a.shape, a.strides, a.itemsize) for a in (one, other))
-    return Apart(CallValue(first, start), end - start, CallValue(second, other_start), other_end - other_start)
+def _span_of(number: int, array: Any, is_updated: bool) -> ArrayBytes:
+    start, end = known_bounds(array.shape, array.strides, array.itemsize)
+    return ArrayBytes(CallValue(number, start), end - start, is_updated)
 
 
 _NAMES: Mapping[str, Any] = {
-    "CallValue": CallValue, "ErrorFlag": ErrorFlag, "min": min, "max": max, "distance": _distance, "copied": _copied,
-    "apart_of": _apart_of, "moved": moved,
+    "CallValue": CallValue, "ErrorFlag": ErrorFlag, "min": min, "max": max, "copied": _copied,
+    "span_of": _span_of, "Apart": Apart, "moved": moved,
 }  # fmt: skip
 
 
@@ -343,6 +373,8 @@ def _describing(
         match part:
             case _Allocation(_, shape, _):
                 return shape
+            case tuple():
+                return f"({', '.join(one.shape for one in part)},)"
             case _KernelLaunch(_, arguments):
                 return f"({''.join(f'{argument}, ' for argument in arguments)})"
             case _FromArrays(text_of_step, _):
@@ -354,5 +386,7 @@ def _describing(
     lines = ["def describe(a):", *([f"    {inputs}, = a"] if inputs else []), *writer.checks.shapes()]
     lines += [*writer.scalar_lines(), *bindings]
     lines += [f"    return ({''.join(f'{text(part)}, ' for part in parts)}{shortcut},)", ""]
+    address = writer.target.device.address
     names = {**writer.names, **memory_names(writer.target.device), **_NAMES}
+    names["distance"] = lambda view, owner: address(view) - address(owner)
     return compile_function("\n".join(lines), "describe", names, "replay")  # type: ignore[no-any-return]

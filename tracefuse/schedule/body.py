@@ -287,23 +287,21 @@ class Body(Accesses):
         limit = convert(self.index.code(extent), int64)
         raw = _signed(lanes[0])
         zero = Constant(0, int64)
-        if self.checks_positions:
-            self._check_position(node, raw, limit, coordinates)
-        wrapped = call("select", call("lt", raw, zero), call("add", raw, limit), raw)
-        inside = call("minimum", call("maximum", wrapped, zero), call("sub", limit, Constant(1, int64)))
+        wrapped: Expression = call("select", call("lt", raw, zero), call("add", raw, limit), raw)
+        last = call("sub", limit, Constant(1, int64))
         above = self.levels
         self.levels = above[: self.home(coordinates) + 1]
+        if self.checks_positions:
+            (wrapped,) = self.name("position", (wrapped,))
+            inside: Expression = _at_most(wrapped, last)
+        else:
+            inside = call("minimum", call("maximum", wrapped, zero), last)
         index = symbol(self.fresh("taken"), extent=extent)
         self.bind(index, convert(inside, self.index.dtype))
+        if self.checks_positions:
+            self.report(node, call("ne", convert(self.index.code(index), int64), wrapped), self.levels[-1])
         self.levels = above
         return index
-
-    def _check_position(self, node: Node, raw: Expression, limit: Expression, coordinates: Shape) -> None:
-        """Sets POSITION_ERROR to the node's number if an index is out of range."""
-        outside = call("or", call("lt", raw, call("neg", limit)), call("ge", raw, limit))
-        if not isinstance(limit, Constant):  # nothing is taken from an empty axis, but a pad may leave elements out
-            outside = call("and", call("gt", limit, Constant(0, int64)), outside)
-        self.report(node, outside, self.levels[self.home(coordinates)])
 
     def report(self, node: Node, condition: Expression, level: Level) -> None:
         """Sets POSITION_ERROR to the node's number if the condition holds."""
@@ -330,6 +328,14 @@ def _fill_number(value: bool | int | float | complex, node: Node) -> bool | int 
     if isinstance(node.op, Movement) and node.compute.is_integer and isinstance(value, (float, complex)):
         return int(primitives.convert(value, node.compute))
     return value
+
+
+def _at_most(position: Expression, last: Expression) -> Expression:
+    """Returns a position if it is from 0 to `last`, else `last`; in one comparison, as negative ones are large.
+
+    No position is outside of an empty axis, from which nothing is taken, but a pad may leave elements out.
+    """
+    return convert(call("minimum", convert(position, uint64), convert(last, uint64)), int64)
 
 
 def _signed(position: Expression) -> Expression:

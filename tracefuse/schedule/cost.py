@@ -28,7 +28,8 @@ class Rates:
     the start of a short run of contiguous memory beside others. jump_ns: the start of a long run, which nothing hides.
     cached_run_ns: of either in the last cache. latency_ns: of memory, which bytes in flight hide. operation_ns: one
     element of a vectorized op of each class. block_ns, warp_ns: the start of a block of threads, and of one of its
-    warps, of which the longer counts. combination_ns: a word that a thread combines with that of another one.
+    warps, of which the longer counts. combination_ns: a word that a thread combines with that of another one. masks:
+    whether every instruction on vectors takes a mask of their lanes.
     """
 
     name: str = "generic"
@@ -51,6 +52,7 @@ class Rates:
     block_ns: float = 85.0
     warp_ns: float = 25.0
     combination_ns: float = 0.01
+    masks: bool = False
     operation_ns: Mapping[str, float] = field(default_factory=lambda: {"plain": 0.03, "function": 0.6})
 
 

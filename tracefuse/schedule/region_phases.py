@@ -33,7 +33,8 @@ class Region:
     outputs over the parallel loops. at: for each reduction or scan, the coordinates of its result and of its operand.
     probe: the reads, phase by phase. columns: by phase, the reductions over the parallel loops, in a row_column region.
     streamed: the outputs that are written past the caches. scans: the scans, in lists of which each reads the results
-    of the lists before it. fixed: values of symbols, which guards fix.
+    of the lists before it. fixed: values of symbols, which guards fix. masks: whether instructions on vectors take
+    masks, so that a loop of a known length leaves no scalar iterations.
     """
 
     fusion: Fusion
@@ -49,6 +50,7 @@ class Region:
     streamed: frozenset[int] = frozenset()
     scans: tuple[tuple[Node, ...], ...] = ()
     fixed: tuple[tuple[Symbol, int], ...] = ()
+    masks: bool = False
 
     def coordinates(self, output: int) -> Shape:
         """Returns the coordinates of an output in terms of the loops."""

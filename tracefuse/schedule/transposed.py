@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from segments import Verdict, yes
 from segments.lazy_dataclasses import dataclass, replace
-from tracefuse.ir.extents import Expression, Extent, Symbol, symbols
+from tracefuse.ir.extents import Expression, Extent, Symbol, product, symbols
 from tracefuse.ir.fusion import Shape
 from tracefuse.schedule.memory_orders import LEAST_EXTENT, MOST_TILES
 from tracefuse.schedule.nest import Loop, coefficient
@@ -46,12 +46,14 @@ def is_known(region: Region, coordinates: Shape) -> bool:
 class Transposed:
     """Reads (input, coordinates) that are contiguous along `loop`, not along the innermost loops as the output is.
 
-    inner: the loops along which a tile follows the output; several if the innermost one is too short.
+    inner: the loops along which a tile follows the output; several if the innermost one is too short. is_short: `loop`
+    has fewer than LEAST_EXTENT elements.
     """
 
     loop: Loop
     reads: tuple[tuple[int, Shape], ...]
     inner: tuple[Loop, ...] = ()
+    is_short: bool = False
 
 
 def _transposed_reads(region: Region) -> Transposed | None:
@@ -85,10 +87,36 @@ def is_linear(offset: Extent, indices: Sequence[Symbol]) -> bool:
     return not any(s in indices for s in symbols(rest))
 
 
-def judge_tiles(region: Region, sizes: Sizes, *, joined: int = 0) -> Verdict:
+@dataclass(frozen=True, slots=True)
+class Far:
+    """When the iterations of a short loop read the same lines of memory, which have left the caches in between.
+
+    run_bytes: more bytes that are adjacent along the loop. bytes: more that an iteration passes over. inner: the least
+    extent of the innermost loop.
+    """
+
+    run_bytes: int
+    bytes: int
+    inner: int
+
+
+def _reads_far(region: Region, transposed: Transposed, sizes: Sizes, far: Far) -> bool:
+    """Whether tiles over a short loop pay; guards the sizes."""
+    loops, loop = region.nest.loops, transposed.loop
+    itemsize = min(region.fusion.values[number].dtype.itemsize for number, _ in transposed.reads)
+    if far.run_bytes >= 2 * itemsize and sizes.at_most(loop.extent, far.run_bytes // itemsize, "a run of few bytes"):
+        return False
+    if sizes.at_most(loops[-1].extent, far.inner - 1, "a side of a tile is shorter than a block"):
+        return False
+    passed = product(other.extent for other in loops[loops.index(loop) :]) * itemsize
+    return not sizes.at_most(passed, far.bytes, "the next iteration of a short loop reads what caches hold")
+
+
+def judge_tiles(region: Region, sizes: Sizes, *, joined: int = 0, far: Far | None = None) -> Verdict:
     """Judges whether to read inputs through tiles; guards the sizes. The facts of a yes are a `Transposed`.
 
-    joined: a tile extends over several loops of the output if the innermost has fewer elements.
+    joined: a tile extends over several loops of the output if the innermost has fewer elements. far: when a short loop
+    of the inputs takes tiles, None for never.
     """
     if region.nest.reduced:
         return RegionRefusal.REDUCES()
@@ -96,9 +124,11 @@ def judge_tiles(region: Region, sizes: Sizes, *, joined: int = 0) -> Verdict:
     if transposed is None:
         return TransposeRefusal.NOTHING_TRANSPOSED()
     short = "a loop too short for tiles"
-    if sizes.at_most(transposed.loop.extent, LEAST_EXTENT - 1, short):
-        return TransposeRefusal.LOOP_TOO_SHORT(extent=transposed.loop.extent)
     *outer, innermost = region.nest.loops
+    if sizes.at_most(transposed.loop.extent, LEAST_EXTENT - 1, short):
+        if far is None or not _reads_far(region, transposed, sizes, far):
+            return TransposeRefusal.LOOP_TOO_SHORT(extent=transposed.loop.extent)
+        return yes(replace(transposed, inner=(innermost,), is_short=True))
     inner, extent = [innermost], innermost.extent
     while outer and outer[-1].symbol != transposed.loop.symbol and joined:
         if not sizes.at_most(extent, joined - 1, "a tile extends over several loops"):

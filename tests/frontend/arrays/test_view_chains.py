@@ -120,3 +120,10 @@ def test_pooled_parts_of_images_are_flattened(skipped: tuple[int, int]) -> None:
         x = np.random.default_rng(0).random(size)
         for found, expected in zip(fused(x), pooled(x), strict=True):
             np.testing.assert_allclose(found, expected)
+
+
+def test_a_negative_extent_of_as_strided_raises_for_the_sizes_that_have_it() -> None:
+    fused = fuse(lambda x: np.lib.stride_tricks.as_strided(x, (len(x) - 3, 4), (8, 8)).sum(1))
+    np.testing.assert_array_equal(fused(np.arange(5.0)), [6.0, 10.0])
+    with pytest.raises(ValueError, match="negative dimensions are not allowed"):
+        fused(np.arange(2.0))

@@ -35,7 +35,8 @@ The functions of NumPy and CuPy that a fused function can call on its arrays, be
 `python -m tests.frontend.numpy_functions.test_coverage_page` writes this page, and a test compares it with the code.
 The tests call every function listed as recording and compare its values with NumPy's.
 
-Any other function raises `UnsupportedError`, with the line and what to write instead.
+Calls of a function with any other one [run the function itself](questions.md#when-the-function-itself-runs), after a
+warning with the line and what to write instead.
 """
 
 MIDDLE = """## NumPy functions without a protocol

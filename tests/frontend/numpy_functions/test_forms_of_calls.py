@@ -19,6 +19,7 @@ X = np.arange(12.0).reshape(3, 4)
 X[1, 2] = np.nan
 INTS = np.array([0, 2, 1, 0])
 OUTSIDE = np.array([1, 3, -1])
+BELOW = np.array([[-np.inf, -0.0, 4, 2], [0.0, 1, -3, np.nan], [-np.inf, 1, -0.0, -np.inf]])
 NOTHING = np.zeros(0, bool)
 BYTES = np.array([[1, 200], [3, 4]], np.uint8)
 
@@ -57,6 +58,19 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "np.isneginf(a, b)": (X, np.ones((3, 4), np.int8)),
     "np.subtract.accumulate(a, 1, None, b)": (BYTES, np.zeros((2, 2), np.int64)),
     "np.gcd.reduce(a, 0, out=b)": (BYTES, np.zeros(2, np.int16)),
+    "np.nanmedian(a, axis=1, keepdims=True, out=b)": (X, np.zeros((2, 3, 4), np.float32)),
+    "(np.percentile(b, 30, axis=0, keepdims=True, out=a), a + 0)[1]": (np.zeros((2, 3)), X[:2, :3]),
+    "np.median(a, keepdims=True, out=b) is b": (INTS, np.zeros(3)),
+    "(y := a * 1, np.concatenate([[7, 8], y[:-2]], out=y), y)[2]": (INTS,),
+    "(y := a * 1, np.stack([y[2:], y[:2]], 1, out=y.reshape(2, 2)), y)[2]": (INTS,),
+    "np.logaddexp2(1.5, 0.5, out=a)": (X,),
+    "np.hypot(np.float32(1), 2, out=a, where=a > 3)": (X,),
+    # elements in the memory that takes them
+    "(y := a * 1, np.place(y, y > 0, y), y)[2]": (INTS,),
+    "(y := a * 1, y.flat.__setitem__([3, 2, 1], y), y)[2]": (INTS,),
+    "(y := a * 1, y.flat.__setitem__(slice(None), y[::-1] * 1), y)[2]": (INTS,),
+    "(y := a > 1, y.flat.__setitem__(0, b), y)[2]": (INTS, np.ones((1, 1))),
+    "a.flat.__setitem__(2, b)": (X, np.ones(1)),
     # no elements, no axes
     "np.nanquantile(a, [0.5, 0.1])": (X[:0],),
     "np.nanpercentile(a, [10, 20], axis=1)": (INTS[:0].reshape(3, 0),),
@@ -65,7 +79,39 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "np.where(a)": (np.array(2.0),),
     "(y := np.nan_to_num(a, copy=False), isinstance(y, np.ndarray), a + 0)": (np.array(np.inf),),
     "np.linalg.pinv(a)": (INTS[:0].reshape(0, 3),),
+    "np.nanquantile(a, [[0.5, 0.1]], axis=())": (X,),
+    "np.nanpercentile(a, [[50], [10]], axis=(0, -1), keepdims=True)": (X.reshape(3, 2, 2),),
+    "[np.var(a, ddof=1, dtype=complex), np.std(a, ddof=1, mean=b, dtype=complex)]": (INTS[:1] > 0, X[:1, 1]),
+    # exponents of one element, of which NumPy takes the root
+    "[a ** b, np.power(a, b), np.float_power(a, b), np.power.outer(a, b)]": (BELOW, np.array(0.5)),
+    "[a ** b, np.power(a * 1, b * 1), np.float_power(a, b), np.power.outer(a, b)]": (BELOW, np.array([0.5])),
+    "[a ** b, a[:2] ** b, a[0, 0] ** b, a[:1, 0] ** b[:1]]": (BELOW, np.array([0.5, 2, 0.5, 0.5])),
+    "[a ** b, np.power(a, b), np.power(a, np.float16(b)), a ** 0.5]": (np.array([-np.inf, -0.0, 2], np.float16), 0.5),
     # other parameters
+    "np.logical_xor(a, 1 << 63)": (INTS,),
+    "np.cumsum(a, True)": (X,),
+    "np.concatenate([a, a], axis=False)": (X,),
+    "np.take(a, 0, axis=True)": (X,),
+    "np.diff(a, axis=True)": (X,),
+    "np.median(a, axis=np.True_)": (X,),
+    "np.gradient(a, axis=(0, -2))": (X,),
+    "np.vecdot(a, a, axis=True)": (X,),
+    "np.zeros((bool(a[0] > 9), 2))": (INTS,),
+    "a.reshape(-1, True)": (X,),
+    "np.tile(a, True)": (X,),
+    "np.ix_(a, a[0])": (INTS,),
+    "np.gradient(a[0, 0], a[0])": (X,),
+    "np.linspace(a[0], range(4), 3)": (X,),
+    "[a.astype(np.float64(2)), a.astype(np.float32(2))]": (X,),
+    "np.clip(a, 1, min=None, max=None)": (X,),
+    "np.nanmedian(a, keepdims=np.True_)": (X[:0],),
+    "np.count_nonzero(a, keepdims=np.False_)": (X,),
+    "np.clip(a, a_max=1)": (X,),
+    "np.clip(a, 1, 2, max=3)": (X,),
+    "np.clip(a, max=b)": (X, 3),
+    "np.clip(a, None, b)": (X, 3),
+    "np.take_along_axis(a.tolist(), a, 0)": (INTS,),
+    "np.take_along_axis(float(a.sum()), a, 0)": (INTS,),
     "(y := a.reshape(-1, copy=True), y.fill(7), a + 0)[2]": (INTS,),
     "np.require(a, requirements=['W', 'F']).T.ravel()": (X,),
     "np.unpackbits(a, axis=1, count=20)": (BYTES,),
@@ -91,6 +137,8 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "(y := a * 1, np.multiply.at(y, (b, b), 0.5), y)[2]": (BYTES, np.array([0, 1, 1])),
 }  # fmt: skip
 REFUSED = {
+    "(y := a * 1, np.place(y, y > 0, y), y)[2]": "write np.place(x, mask, values.copy())",
+    "(y := a * 1, y.flat.__setitem__([3, 2, 1], y), y)[2]": "write x.flat[key] = values.copy()",
     "np.errstate(all='raise')(lambda v: v / 2)(a)": "check the result",
 }
 """What to write instead of calls that are refused."""

@@ -124,6 +124,10 @@ def test_what_the_message_says_to_write_runs(name: str) -> None:
     [
         ("memoryview(x)", "memoryview(): a traced array has no bytes @\n  hint: return the array and read its bytes"),
         ("np.frombuffer(x)", "np.frombuffer(): a traced array has no bytes @\n  hint: return the array and read its"),
+        (
+            "np.float64(2).round(out=x[0])",
+            "np.float64(2).round(): out= is a traced array @\n  hint: write np.round(np.f",
+        ),
         ("x > 'a'", "'>' not supported between instances of 'numpy.ndarray' and 'str' @\n  hint: give numbers"),
         ("x.astype(str)", "dtype str is not supported @\n  hint: return the array of numbers and convert it"),
         (

@@ -336,7 +336,7 @@ def test_tables_of_other_libraries_are_refused_with_what_to_pass() -> None:
         (lambda x, given: x * given.to_numpy(), (x, table), "given"),
     ):
         with pytest.raises(UnsupportedError, match=f"{path} is a pandas DataFrame") as refusal:
-            fuse(function)(*arguments)
+            fuse(function, target="reference")(*arguments)
         assert refusal.value.hint == f"pass the columns that it reads as arrays: {path}[name].to_numpy()"
 
 

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import tracefuse
 from tests.frontend.tracing.cloned_functions import (
     ACTIVATION,
     Frozen,
@@ -157,16 +156,16 @@ def test_an_inner_fused_function_sees_the_overlays_of_the_outer_trace() -> None:
         assert inner.calls == 2 * (k + 1)
 
 
-def test_one_container_passed_twice_is_refused_if_it_is_changed() -> None:
+def test_calls_with_one_container_passed_twice_run_the_function_if_it_changes_it() -> None:
     def function(a: dict[str, Any], b: dict[str, Any]) -> Any:
         a["w"] = a["w"] + X
         return b["w"] * 1
 
     fused, one, two = fuse(function), {"w": X}, {"w": X}
     np.testing.assert_array_equal(fused(one, two), X)
-    with pytest.raises(tracefuse.UnsupportedError, match="a and b are one dict, which the function changes"):
-        fused(one, one)
-    np.testing.assert_array_equal(one["w"], X + X)
+    with pytest.warns(UserWarning, match="a and b are one dict, which the function changes: .*pass a copy as b$"):
+        np.testing.assert_array_equal(fused(one, one), X + X + X)
+    np.testing.assert_array_equal(one["w"], X + X + X)
 
 
 def test_containers_among_the_arguments_are_changed() -> None:

@@ -36,6 +36,9 @@ from tracefuse.ops.random_draws import SourceOfCall
 from tracefuse.runtime.devices import arrays
 from tracefuse.runtime.devices.shape_dtype import ShapeDtype
 
+MOST_LEFT = 3
+"""Calls that run the function itself without a warning, where later ones may not: those that open files."""
+
 
 class Discovery(Answers):
     """Answers the questions of a trace: first as the call was answered so far, then by running each new stage."""
@@ -153,8 +156,11 @@ class Discovery(Answers):
 
     def leave(self, refusal: TracefuseError) -> None:
         """Leaves a call to the function itself, after a refusal that allows it, if nothing has happened for good."""
-        if refusal.runs_function and self.call.may_run_function and self.progress.environment.rewind():
-            self.tree.close_after(refusal)
+        may_leave = refusal.runs_function and refusal.given_to is None
+        if may_leave and self.call.may_run_function and self.progress.environment.rewind():
+            self.tree.left += refusal.is_of_first_calls
+            if not refusal.is_of_first_calls or self.tree.left > MOST_LEFT:
+                self.tree.close_after(refusal)
             raise FunctionRuns
 
     def _forget_later_numbers(self, questions: int) -> None:

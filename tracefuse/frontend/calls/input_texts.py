@@ -156,6 +156,9 @@ class InputWriter:
         if kind in (dict, list, tuple):
             self._unless(f"len({variable}) == {node.num_children}")
             inner = [f"{variable}[{self._name('k', key)}]" for key in node.entries()]
+            if kind is not dict and node.num_children:
+                inner = [self._name("v") for _ in inner]
+                self.lines.append(f"{', '.join(inner)}, = {variable}")
         elif fields is not None:
             inner = [f"{variable}.{field}" for field in fields]
         else:

@@ -135,9 +135,10 @@ class QuestionTree:
 
     traces: how often it was traced. numbers: the routes to numbers of the state that are inputs of its stages. sources:
     of the random generators that a call makes, in order. refusal: why data cannot decide sizes, or None. is_closed:
-    whether it has as many answers as it keeps, so that calls with others run the function itself where they can. hits:
-    the calls along known answers. closings: why it is closed, with lines. unrolled: loops that ask in each iteration,
-    since they are not recorded, with lines and reasons.
+    whether it has as many answers as it keeps, so that calls with others run the function itself where they can.
+    hits: the calls along known answers. left: the calls that ran the function itself where later ones may not.
+    closings: why it is closed, with lines. unrolled: loops that ask in each iteration, since they are not recorded,
+    with lines and reasons.
     """
 
     def __init__(
@@ -149,7 +150,7 @@ class QuestionTree:
         self.numbers = numbers
         self.sources: list[SourceOfCall] = []
         self.warned: set[str | None] = set()
-        self.is_closed, self.hits = False, 0
+        self.is_closed, self.hits, self.left = False, 0, 0
         self.closings: list[str] = []
         self.unrolled: tuple[str, ...] = ()
 
@@ -347,7 +348,7 @@ class QuestionTree:
         self.is_closed = True
         if where not in self.warned:
             self.warned.add(where)
-            self.closings.append(f"{text} ({where})")
+            self.closings.append(text if where is None else f"{text} ({where})")
             warnings.warn(self.closings[-1], UserWarning, stacklevel=2)
 
     def _spread_reads(self, path: Sequence[TreeNode]) -> None:

@@ -23,7 +23,6 @@ from tracefuse.frontend.recorded_trace import FROM_STAGE, Captured
 from tracefuse.frontend.tracer.effects.questions import IntegerQuestion, ValueQuestion
 from tracefuse.generated_code import compile_function
 from tracefuse.ir.extents import Extent, Symbol, python_text
-from tracefuse.runtime.devices import arrays
 from tracefuse.runtime.memory.buffer_facts import NO_BUFFER_USE, returned
 
 DECLINED = object()
@@ -130,7 +129,8 @@ class _StageWriter(InputWriter):
         if symbol.id is not None:
             return self._fact(symbol.id)
         number, axis = numbers_of_stride(symbol.name)
-        return f"{self._name('strides', arrays.element_strides)}({self._value(number)})[{axis}]"
+        array = self._value(number)
+        return f"({array}.strides[{axis}] // {array}.dtype.itemsize)"
 
     def _extent(self, extent: Extent) -> str:
         return python_text(extent, self._symbol)

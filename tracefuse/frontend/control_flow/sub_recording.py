@@ -93,6 +93,7 @@ class SubRecording:
             raise UnsupportedError(
                 f"in-place change of {name} inside the body of {self.name}, which it does not belong to",
                 hint="carry it: pass it to the body and return the new array", where=source.user_line(),
+                runs_function=False,
             )  # fmt: skip
 
     def before_bind(self, traced: Traced) -> None:
@@ -116,7 +117,7 @@ class SubRecording:
             raise UnsupportedError(
                 f"a write of {written[0]} inside the body of {self.name}, which is recorded once for all steps",
                 hint="carry it: pass the value to the body, return the new one, and assign it after the loop",
-                where=source.user_line(),
+                where=source.user_line(), runs_function=False,
             )  # fmt: skip
 
     # -- cutting ------------------------------------------------------------------------------------------------------
@@ -127,13 +128,13 @@ class SubRecording:
         if len(self.recorder.prints) > self.prints:
             raise UnsupportedError(
                 f"a line printed inside the body of {self.name}", hint="return the value and print it after the loop",
-                where=source.user_line(),
+                where=source.user_line(), runs_function=False,
             )  # fmt: skip
         for node in self.builder.nodes[self.first_node :]:
             if node.op.effect and not self.may_draw and not isinstance(node.op, Collective):
                 raise UnsupportedError(
                     f"a random draw in the condition of {self.name}", hint="draw in the body, and carry the number",
-                    where=node.where,
+                    where=node.where, runs_function=False,
                 )  # fmt: skip
         numbers = self._computed(outputs)
         nodes, numbers = self.with_inner_loops(self._needed(numbers), numbers)

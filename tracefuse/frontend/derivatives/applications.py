@@ -63,8 +63,9 @@ class RecordedApplication:
         """Raises UnsupportedError, with the node's line, unless `holds`. case: the one that the rule does not cover."""
         if not holds:
             raise UnsupportedError(
-                f"{self.node.op.name} with {case} has no derivative rule", hint=hint, where=self.node.where
-            )
+                f"{self.node.op.name} with {case} has no derivative rule", hint=hint, where=self.node.where,
+                runs_function=False,
+            )  # fmt: skip
 
     def partial(self, text: str) -> Any:
         """Records a partial derivative; returns a traced value or a Python number."""

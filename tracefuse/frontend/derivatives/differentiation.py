@@ -50,7 +50,7 @@ class Differentiation:
             raise UnsupportedError(
                 f"{outside.name} has no derivative rule: it is computed between two stages of the call",
                 hint="write it with functions whose results have sizes that do not depend on the data, or compute it "
-                "outside of the differentiated function", where=outside.where,
+                "outside of the differentiated function", where=outside.where, runs_function=False,
             )  # fmt: skip
 
     def _depends(self, numbers: Iterable[int]) -> bool:
@@ -318,4 +318,5 @@ def without_rule(node: Node, case: str = "") -> UnsupportedError:
     return UnsupportedError(
         f"{node.op.name}{case} has no derivative rule",
         hint="compute it outside of the differentiated function, or write it with other functions", where=node.where,
+        runs_function=False,
     )  # fmt: skip

@@ -109,6 +109,7 @@ def _require_no_draws(node: RecordedApplication) -> None:
         raise UnsupportedError(
             f"a derivative of {node.node.op.name}, whose body draws random numbers: they would be drawn again",
             hint="draw the numbers of all steps before the loop, and pass the array to scan", where=node.node.where,
+            runs_function=False,
         )  # fmt: skip
 
 
@@ -231,6 +232,7 @@ def loop_cotangents(node: RecordedApplication, cotangents: Sequence[Any], modes:
     raise UnsupportedError(
         "while_loop has no reverse mode: the number of its steps, and so what to store for it, is not known",
         hint="use fori_loop or scan with a bound on the steps, or jvp", where=node.node.where,
+        runs_function=False,
     )  # fmt: skip
 
 

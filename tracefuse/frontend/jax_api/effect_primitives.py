@@ -39,5 +39,5 @@ def _callback(e: Equation) -> list[Any]:
     raise UnsupportedError(
         f"the JAX primitive {e.primitive.name} calls a Python function, which cannot be recorded",
         hint="call it outside of the fused function; jax.debug.print prints values of a call",
-        where=source.user_line(),
+        where=source.user_line(), runs_function=False,
     )  # fmt: skip

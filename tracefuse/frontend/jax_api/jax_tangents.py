@@ -96,6 +96,7 @@ def _recorded(recorder: Recorder, name: str, function: Callable[..., Any], array
         raise UnsupportedError(
             f"{name} has no derivative rule: {str(error).splitlines()[0]}",
             hint="compute it outside of the differentiated function",
+            runs_function=False,
         ) from None
 
 

@@ -300,5 +300,5 @@ def without_rule(name: str, parameters: Mapping[str, Any]) -> UnsupportedError:
     return UnsupportedError(
         f"the JAX primitive {name}[{text}] cannot be recorded",
         hint="name the fallback, @fuse(fallback='jax'), to let JAX compute it, or compute it outside of the function",
-        where=source.user_line(),
+        where=source.user_line(), runs_function=False,
     )  # fmt: skip

@@ -145,7 +145,7 @@ class CudaFunction:
         self.kernel, self._source, self.cubin = kernel, source, cubin
         self.entry, self.architecture = entry, architecture
         self.shared_bytes = shared_bytes(kernel)
-        self.slots = "".join(self._slot(p) for p in kernel.parameters)
+        self.slots = "".join(self.slot(p) for p in kernel.parameters)
         self.pack = struct.Struct("=" + self.slots).pack_into
         self._buffers = tuple(k for k, p in enumerate(kernel.parameters) if isinstance(p, ir.Buffer))
         self._count = len(kernel.parameters)
@@ -162,7 +162,8 @@ class CudaFunction:
         return self._source
 
     @staticmethod
-    def _slot(parameter: ir.Buffer | ir.Variable) -> str:
+    def slot(parameter: ir.Buffer | ir.Variable) -> str:
+        """Return the format of a parameter in its slot, as the module struct has it."""
         if isinstance(parameter, ir.Buffer):
             return "Q"
         if parameter.dtype.name not in _SLOTS:

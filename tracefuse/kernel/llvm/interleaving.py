@@ -26,7 +26,7 @@ SHORT_VECTOR, LEAST_TRIPS = 8, 16
 """The trips of a short loop that are vectors, and the fewest trips of a loop that LLVM vectorizes with a remainder."""
 
 _FUNCTION = 24
-_SLOW_INTEGERS = frozenset(("floordiv", "mod", "truncdiv", "truncmod"))
+SLOW_INTEGERS = frozenset(("floordiv", "mod", "truncdiv", "truncmod"))
 PLAIN = frozenset((
     "add", "sub", "mul", "rounded_product", "neg", "abs", "sqrt", "fma", "minimum", "maximum", "select", "div", "and",
     "or", "xor", "not", *ir.COMPARISONS,
@@ -51,7 +51,7 @@ def interleave_count(loop: ir.For, vector_bytes: int, *, in_vectors: bool = Fals
     return vectors if all_at_once else max(1, min(count, vectors))
 
 
-def is_long(loop: ir.For) -> bool:
+def has_long_body(loop: ir.For) -> bool:
     """Return whether the body of a loop has a function, or as many instructions as one."""
     return _length_of(loop.body) >= _FUNCTION
 
@@ -97,8 +97,16 @@ def _waits(body: tuple[ir.Statement, ...]) -> bool:
     return False
 
 
+def is_long(body: tuple[ir.Statement, ...]) -> bool:
+    """Return whether statements compare elements or evaluate functions: many instructions for a single element."""
+    values = (
+        s.value for s in ir.walk_statements(body) if isinstance(s, ir.Let | ir.Declare | ir.Store | ir.Accumulate)
+    )
+    return any(_of_call(call) > 1 or call.name in ir.COMPARISONS for value in values for call in _calls(value))
+
+
 def _is_slow(call: ir.Call) -> bool:
-    return call.name in ("div", "sqrt") or _of_call(call) > 1 or call.name in _SLOW_INTEGERS
+    return call.name in ("div", "sqrt") or _of_call(call) > 1 or call.name in SLOW_INTEGERS
 
 
 def _trips(loop: ir.For) -> int:
@@ -107,7 +115,7 @@ def _trips(loop: ir.For) -> int:
 
 
 def known_trips(loop: ir.For) -> int | None:
-    """Return the number of iterations of a loop of constant bounds, in steps of one."""
+    """Return the number of iterations of a loop if its bounds are constants."""
     start, stop = loop.start, loop.stop
     if not (isinstance(start, ir.Constant) and isinstance(stop, ir.Constant)):
         return None

@@ -53,13 +53,17 @@ class Metadata:
         self.has_loops_for_passes |= for_passes
         return self._loop(self._property("vectorize.width", 1), self._property("interleave.count", 1))
 
-    def vector_loop(self, group: str, interleaved: int) -> str:
-        """Return the mark of a loop of independent iterations with accesses in `group`."""
+    def vector_loop(self, group: str, interleaved: int, *, masked: bool = False) -> str:
+        """Return the mark of a loop of independent iterations with accesses in `group`.
+
+        masked: whether the last vector is masked, in place of scalar iterations after it.
+        """
         self.has_loops_for_passes = True
         # Not `vectorize.enable`: it lets LLVM reorder unmarked sums, and warns on stderr if vectorization fails.
         return self._loop(
             self._property("interleave.count", interleaved),
             self._property("unroll.disable"),
+            *((self._property("vectorize.predicate.enable", 1),) if masked else ()),
             self.add(f'!{{{{!"llvm.loop.parallel_accesses", {group}}}}}'),
         )
 

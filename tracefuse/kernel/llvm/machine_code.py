@@ -72,7 +72,7 @@ class Machine:
         binding.initialize_native_asmprinter()
         binding.initialize_native_asmparser()  # for inline assembly
         self.cpu = binding.get_host_cpu_name()
-        self.features = binding.get_host_cpu_features().flatten()
+        self.features = _features(self.cpu, binding.get_host_cpu_features().flatten())
         self.version = f"llvmlite {__version__}, LLVM {'.'.join(map(str, binding.llvm_version_info))}"
         self.triple = binding.get_process_triple()
         self.optimization = OPTIMIZED
@@ -233,6 +233,14 @@ class Machine:
             if module is not None:
                 # The code must be freed before its linker, which is freed with its last reference.
                 module.tracker.close()
+
+
+def _features(cpu: str, of_processor: str) -> str:
+    """Return the features that LLVM compiles for.
+
+    AMD's gather instructions take longer than loads of one element each, which LLVM's costs do not tell.
+    """
+    return f"{of_processor},+prefer-no-gather" if cpu.startswith("znver") else of_processor
 
 
 class _Held(NamedTuple):

@@ -36,8 +36,9 @@ def reads_fields() -> bool:
     return True
 
 
-# word, pointer: an element of an array of words. fits: whether a tuple is the arguments of a record.
-_TEXT = """
+# word, pointer: an element of an array of words. fits: whether a tuple is the arguments of a record; the module defines
+# `fits_array` for its arrays.
+_WORDS = """
 @PyFloat_Type = external global i8
 @PyLong_Type = external global i8
 
@@ -77,53 +78,6 @@ compare:
   %same = icmp eq i64 %one, %other
   %next = add i64 %k, 1
   br i1 %same, label %head, label %no
-yes:
-  ret i1 true
-no:
-  ret i1 false
-}}
-
-define internal i1 @fits_array(ptr %object, ptr %expected) {{
-start:
-  %right = call i1 @has_type(ptr %object, ptr @tracefuse_array_type)
-  br i1 %right, label %fields, label %no
-fields:
-  %descr.place = getelementptr i8, ptr %object, i64 {descr_offset}
-  %descr = load ptr, ptr %descr.place
-  %descr.expected = call ptr @pointer(ptr %expected, i64 0)
-  %same.descr = icmp eq ptr %descr, %descr.expected
-  %flags.place = getelementptr i8, ptr %object, i64 {flags_offset}
-  %flags = load i32, ptr %flags.place
-  %strides.expected = call ptr @pointer(ptr %expected, i64 3)
-  %any.strides = icmp eq ptr %strides.expected, null
-  %usual = select i1 %any.strides, i32 {plain}, i32 {aligned}
-  %second.word = call i64 @word(ptr %expected, i64 1)
-  %more.word = lshr i64 %second.word, {flags_shift}
-  %more = trunc i64 %more.word to i32
-  %mask = or i32 %usual, %more
-  %plain = and i32 %flags, %mask
-  %is.plain = icmp eq i32 %plain, %mask
-  %rank.place = getelementptr i8, ptr %object, i64 {rank_offset}
-  %rank.short = load i32, ptr %rank.place
-  %rank = sext i32 %rank.short to i64
-  %rank.expected = and i64 %second.word, {rank_mask}
-  %same.rank = icmp eq i64 %rank, %rank.expected
-  %both = and i1 %same.descr, %is.plain
-  %all = and i1 %both, %same.rank
-  br i1 %all, label %sizes, label %no
-sizes:
-  %extents.place = getelementptr i8, ptr %object, i64 {extents_offset}
-  %extents = load ptr, ptr %extents.place
-  %extents.expected = call ptr @pointer(ptr %expected, i64 2)
-  %same.extents = call i1 @are_equal(ptr %extents, ptr %extents.expected, i64 %rank)
-  br i1 %same.extents, label %layout, label %no
-layout:
-  br i1 %any.strides, label %yes, label %strided
-strided:
-  %strides.place = getelementptr i8, ptr %object, i64 {strides_offset}
-  %strides = load ptr, ptr %strides.place
-  %same.strides = call i1 @are_equal(ptr %strides, ptr %strides.expected, i64 %rank)
-  ret i1 %same.strides
 yes:
   ret i1 true
 no:
@@ -194,10 +148,71 @@ no:
 """
 
 
+_ARRAY = """
+define internal i1 @fits_array(ptr %object, ptr %expected) {{
+start:
+  %right = call i1 @has_type(ptr %object, ptr @tracefuse_array_type)
+  br i1 %right, label %fields, label %no
+fields:
+  %descr.place = getelementptr i8, ptr %object, i64 {descr_offset}
+  %descr = load ptr, ptr %descr.place
+  %descr.expected = call ptr @pointer(ptr %expected, i64 0)
+  %same.descr = icmp eq ptr %descr, %descr.expected
+  %flags.place = getelementptr i8, ptr %object, i64 {flags_offset}
+  %flags = load i32, ptr %flags.place
+  %strides.expected = call ptr @pointer(ptr %expected, i64 3)
+  %any.strides = icmp eq ptr %strides.expected, null
+  %usual = select i1 %any.strides, i32 {plain}, i32 {aligned}
+  %second.word = call i64 @word(ptr %expected, i64 1)
+  %more.word = lshr i64 %second.word, {flags_shift}
+  %more = trunc i64 %more.word to i32
+  %mask = or i32 %usual, %more
+  %plain = and i32 %flags, %mask
+  %is.plain = icmp eq i32 %plain, %mask
+  %rank.place = getelementptr i8, ptr %object, i64 {rank_offset}
+  %rank.short = load i32, ptr %rank.place
+  %rank = sext i32 %rank.short to i64
+  %rank.expected = and i64 %second.word, {rank_mask}
+  %same.rank = icmp eq i64 %rank, %rank.expected
+  %both = and i1 %same.descr, %is.plain
+  %all = and i1 %both, %same.rank
+  br i1 %all, label %sizes, label %no
+sizes:
+  %extents.place = getelementptr i8, ptr %object, i64 {extents_offset}
+  %extents = load ptr, ptr %extents.place
+  %extents.expected = call ptr @pointer(ptr %expected, i64 2)
+  %same.extents = call i1 @are_equal(ptr %extents, ptr %extents.expected, i64 %rank)
+  br i1 %same.extents, label %layout, label %no
+layout:
+  br i1 %any.strides, label %yes, label %strided
+strided:
+  %strides.place = getelementptr i8, ptr %object, i64 {strides_offset}
+  %strides = load ptr, ptr %strides.place
+  %same.strides = call i1 @are_equal(ptr %strides, ptr %strides.expected, i64 %rank)
+  ret i1 %same.strides
+yes:
+  ret i1 true
+no:
+  ret i1 false
+}}
+
+define internal ptr @address_of(ptr %object) {{
+  %place = getelementptr i8, ptr %object, i64 {data_offset}
+  %address = load ptr, ptr %place
+  ret ptr %address
+}}
+"""
+
+
+def words_text() -> str:
+    """Return the functions that do not depend on what arrays look like."""
+    return _WORDS.format(type_offset=HEADER_BYTES - 8)
+
+
 def arguments_text() -> str:
     """Return the text of the functions, for the module of `kernel/llvm/replay_functions.py`."""
-    return _TEXT.format(
-        type_offset=HEADER_BYTES - 8,
+    return words_text() + _ARRAY.format(
+        data_offset=HEADER_BYTES,
         rank_offset=HEADER_BYTES + 8,
         extents_offset=HEADER_BYTES + 16,
         descr_offset=HEADER_BYTES + 40,

@@ -1,4 +1,4 @@
-"""Copies into arguments, and whether two arguments share memory, in calls that are replayed, in LLVM IR.
+"""Copies into arguments in calls that are replayed, in LLVM IR.
 
 A copy goes from one array into another, in runs of bytes that are contiguous in both, along two loops at most.
 
@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-
-from tracefuse.kernel.llvm.shared_functions import HEADER_BYTES
 
 MOST_LOOPS = 2
 """The loops around the runs of a copy that is replayed."""
@@ -55,23 +53,22 @@ def is_safe_within(runs: Sequence[int], distance: int) -> bool:
     return True
 
 
-# copy: the words of an instruction are the value and offset of the source, of the target, and `runs_of`. are_apart:
-# value, first byte and end of one array, and of another. place: the address of the elements of a value, and an offset.
+# copy: the words of an instruction are the value and offset of the source, of the target, and `runs_of`. place: the
+# address of the elements of a value, and an offset.
 _TEXT = """
 declare void @llvm.memmove.p0.p0.i64(ptr, ptr, i64, i1)
 
-define internal ptr @place(ptr %words, ptr %values, i64 %k) {{
+define internal ptr @place(ptr %words, ptr %values, i64 %k) {
   %number = call i64 @word(ptr %words, i64 %k)
   %object = call ptr @pointer(ptr %values, i64 %number)
-  %data.place = getelementptr i8, ptr %object, i64 {data_offset}
-  %data = load ptr, ptr %data.place
+  %data = call ptr @address_of(ptr %object)
   %after = add i64 %k, 1
   %offset = call i64 @word(ptr %words, i64 %after)
   %place = getelementptr i8, ptr %data, i64 %offset
   ret ptr %place
-}}
+}
 
-define internal void @copy(ptr %words, ptr %values) {{
+define internal void @copy(ptr %words, ptr %values) {
 start:
   %source = call ptr @place(ptr %words, ptr %values, i64 1)
   %target = call ptr @place(ptr %words, ptr %values, i64 3)
@@ -123,23 +120,10 @@ rows.back:
   br label %rows.head
 end:
   ret void
-}}
-
-define internal i1 @are_apart(ptr %words, ptr %values) {{
-  %first = call ptr @place(ptr %words, ptr %values, i64 1)
-  %first.bytes = call i64 @word(ptr %words, i64 3)
-  %first.end = getelementptr i8, ptr %first, i64 %first.bytes
-  %second = call ptr @place(ptr %words, ptr %values, i64 4)
-  %second.bytes = call i64 @word(ptr %words, i64 6)
-  %second.end = getelementptr i8, ptr %second, i64 %second.bytes
-  %before = icmp ule ptr %first.end, %second
-  %behind = icmp ule ptr %second.end, %first
-  %apart = or i1 %before, %behind
-  ret i1 %apart
-}}
+}
 """
 
 
 def copies_text() -> str:
     """Return the text of the functions, for the module of `kernel/llvm/replay_functions.py`."""
-    return _TEXT.format(data_offset=HEADER_BYTES)
+    return _TEXT

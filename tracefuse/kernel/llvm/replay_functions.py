@@ -14,17 +14,22 @@ from __future__ import annotations
 from tracefuse.kernel.llvm.replay_arguments import arguments_text
 from tracefuse.kernel.llvm.replay_arrays import arrays_text
 from tracefuse.kernel.llvm.replay_copies import copies_text
-from tracefuse.kernel.llvm.shared_functions import HEADER_BYTES
+from tracefuse.kernel.llvm.replay_frame import frame_text
+from tracefuse.kernel.llvm.replay_spans import WORDS, spans_text
 
 REPLAY = "tracefuse_replay"
 """The symbol of the function: of the METH_O signature, over a capsule of a chain of records."""
 
 MOST_RECORDS = 8
 
+FIRST_RECORD = 3
+"""The place of the first record in a chain, behind its count, the function for other calls and that for arrays."""
+
 ALLOCATE, LAUNCH, RELEASE, RETURN, COPY, APART = range(6)
 """Instructions and their words: value, descr, rank, address of extents, owners, shape, dtype; launch record, slots,
 their address, patches, their address; value; results, address of their values; those of
-`kernel/llvm/replay_copies.py`. Where two arrays that have to be apart are not, a call runs without a record.
+`kernel/llvm/replay_copies.py`; those of `kernel/llvm/replay_spans.py`. Where two arrays that have to be apart are not,
+a call runs without a record.
 
 A patch is a slot, a value, a kind and an offset: PATCH_ADDRESS, that many bytes on, PATCH_DOUBLE or PATCH_SINGLE of the
 value. PATCH_FLAG is the address of a word of the call, in which kernels leave a number where an index is out of range.
@@ -34,16 +39,6 @@ PATCH_ADDRESS, PATCH_DOUBLE, PATCH_SINGLE, PATCH_FLAG = range(4)
 
 # run_record: runs the instructions; null, with no exception, if an array cannot be made or an index is out of range.
 _TEXT = """
-@PyTuple_Type = external global i8
-
-declare ptr @PySequence_Tuple(ptr)
-declare ptr @PyList_New(i64)
-declare i32 @PyList_SetItem(ptr, i64, ptr)
-declare void @PyErr_Clear()
-declare ptr @PyObject_CallOneArg(ptr, ptr)
-declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
-declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
-
 define internal void @launch(ptr %words, ptr %values, ptr %slots, ptr %stack, ptr %flag) {{
 start:
   %record = call ptr @pointer(ptr %words, i64 1)
@@ -75,8 +70,7 @@ valued:
   %is.array = icmp eq i64 %kind, {patch_address}
   br i1 %is.array, label %array, label %number_
 array:
-  %data.place = getelementptr i8, ptr %object, i64 {data_offset}
-  %data = load ptr, ptr %data.place
+  %data = call ptr @address_of(ptr %object)
   %offset = call i64 @word(ptr %entry, i64 3)
   %element = getelementptr i8, ptr %data, i64 %offset
   store ptr %element, ptr %slot
@@ -106,52 +100,9 @@ run:
   ret void
 }}
 
-define internal void @drop_values(ptr %values, i64 %first, i64 %last) {{
+define internal ptr @run_record(ptr %record, ptr %arguments, ptr %chain) {{
 start:
-  br label %head
-head:
-  %k = phi i64 [ %first, %start ], [ %next, %back ]
-  %more = icmp slt i64 %k, %last
-  br i1 %more, label %one, label %end
-one:
-  %value = call ptr @pointer(ptr %values, i64 %k)
-  %none = icmp eq ptr %value, null
-  %next = add i64 %k, 1
-  br i1 %none, label %back, label %drop
-drop:
-  call void @Py_DecRef(ptr %value)
-  br label %back
-back:
-  br label %head
-end:
-  ret void
-}}
-
-define internal ptr @listed(ptr %words, ptr %values) {{
-start:
-  %count = call i64 @word(ptr %words, i64 1)
-  %numbers = call ptr @pointer(ptr %words, i64 2)
-  %list = call ptr @PyList_New(i64 %count)
-  %none = icmp eq ptr %list, null
-  br i1 %none, label %end, label %head
-head:
-  %k = phi i64 [ 0, %start ], [ %next, %one ]
-  %more = icmp slt i64 %k, %count
-  br i1 %more, label %one, label %end
-one:
-  %number = call i64 @word(ptr %numbers, i64 %k)
-  %place = getelementptr ptr, ptr %values, i64 %number
-  %value = load ptr, ptr %place
-  store ptr null, ptr %place
-  %status = call i32 @PyList_SetItem(ptr %list, i64 %k, ptr %value)
-  %next = add i64 %k, 1
-  br label %head
-end:
-  ret ptr %list
-}}
-
-define internal ptr @run_record(ptr %record, ptr %arguments, ptr %make) {{
-start:
+  %make = call ptr @pointer(ptr %chain, i64 2)
   %given = call i64 @word(ptr %record, i64 0)
   %code = call ptr @pointer(ptr %record, i64 2)
   %count = call i64 @word(ptr %record, i64 3)
@@ -194,7 +145,7 @@ tested_:
   %apart = call i1 @are_apart(ptr %words, ptr %values)
   br i1 %apart, label %tested, label %failure
 tested:
-  %after.test = getelementptr i64, ptr %words, i64 7
+  %after.test = getelementptr i64, ptr %words, i64 {apart_words}
   br label %head
 allocated_:
   %array = call ptr @new_array(ptr %words, ptr %make)
@@ -233,53 +184,6 @@ failure:
   call void @PyErr_Clear()
   ret ptr null
 }}
-
-define internal ptr @replay_tuple(ptr %chain, ptr %arguments) {{
-start:
-  %count = call i64 @word(ptr %chain, i64 0)
-  %end = add i64 %count, 3
-  br label %head
-head:
-  %k = phi i64 [ 3, %start ], [ %next, %try ]
-  %more = icmp slt i64 %k, %end
-  br i1 %more, label %try, label %missed
-try:
-  %record = call ptr @pointer(ptr %chain, i64 %k)
-  %fits = call i1 @fits(ptr %record, ptr %arguments)
-  %next = add i64 %k, 1
-  br i1 %fits, label %run, label %head
-run:
-  %make = call ptr @pointer(ptr %chain, i64 2)
-  %result = call ptr @run_record(ptr %record, ptr %arguments, ptr %make)
-  %failed = icmp eq ptr %result, null
-  br i1 %failed, label %missed, label %done
-done:
-  ret ptr %result
-missed:
-  %otherwise = call ptr @pointer(ptr %chain, i64 1)
-  %answer = call ptr @PyObject_CallOneArg(ptr %otherwise, ptr %arguments)
-  ret ptr %answer
-}}
-
-define ptr @{replay}(ptr %self, ptr %arguments) {{
-start:
-  %chain = call ptr @PyCapsule_GetPointer(ptr %self, ptr null)
-  %is.tuple = call i1 @has_type(ptr %arguments, ptr @PyTuple_Type)
-  br i1 %is.tuple, label %given, label %other
-given:
-  %direct = call ptr @replay_tuple(ptr %chain, ptr %arguments)
-  ret ptr %direct
-other:
-  %copy = call ptr @PySequence_Tuple(ptr %arguments)
-  %none = icmp eq ptr %copy, null
-  br i1 %none, label %failed, label %copied
-copied:
-  %result = call ptr @replay_tuple(ptr %chain, ptr %copy)
-  call void @Py_DecRef(ptr %copy)
-  ret ptr %result
-failed:
-  ret ptr null
-}}
 """
 
 
@@ -292,9 +196,9 @@ def replay_text(code_field: int, function_field: int, parallel_field: int) -> st
         arguments_text()
         + arrays_text()
         + copies_text()
+        + spans_text()
+        + frame_text(REPLAY, FIRST_RECORD)
         + _TEXT.format(
-            replay=REPLAY,
-            data_offset=HEADER_BYTES,
             patch_address=PATCH_ADDRESS,
             patch_double=PATCH_DOUBLE,
             patch_flag=PATCH_FLAG,
@@ -303,6 +207,7 @@ def replay_text(code_field: int, function_field: int, parallel_field: int) -> st
             release=RELEASE,
             copy=COPY,
             apart=APART,
+            apart_words=WORDS,
             code_field=code_field,
             function_field=function_field,
             parallel_field=parallel_field,

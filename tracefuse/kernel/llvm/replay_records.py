@@ -15,11 +15,12 @@ import numpy as np
 
 from segments.lazy_dataclasses import dataclass
 from tracefuse.caches import Cache, memoized, register
+from tracefuse.errors import InternalError
 from tracefuse.kernel.llvm import replay_arguments, replay_functions, shared_functions, worker_pool
 from tracefuse.kernel.llvm.launch_functions import LaunchRecord, MethodDefinition, object_over, record_of
-from tracefuse.kernel.llvm.replay_functions import MOST_RECORDS, REPLAY
+from tracefuse.kernel.llvm.replay_functions import FIRST_RECORD, MOST_RECORDS, REPLAY
 
-_METH_O = 0x8
+METH_O = 0x8
 
 
 class CallValue(NamedTuple):
@@ -74,21 +75,40 @@ class Copied:
     runs: tuple[int, ...]
 
 
+class ArrayBytes(NamedTuple):
+    """The bytes of an array from a place on. is_written: the call updates it."""
+
+    place: CallValue
+    size: int
+    is_written: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Apart:
-    """Two arrays that share no memory, each from a place on and so many bytes long; else no record fits the call."""
+    """Arrays of which those that a call updates share no memory with any other; else no record fits the call."""
 
-    first: CallValue
-    first_bytes: int
-    second: CallValue
-    second_bytes: int
+    spans: tuple[ArrayBytes, ...]
 
 
-Step: TypeAlias = Allocated | Launched | Released | Copied | Apart
+Step: TypeAlias = Allocated | tuple[Allocated, ...] | Launched | Released | Copied | Apart
+"""Several arrays are allocated together on a GPU."""
 
-Argument: TypeAlias = tuple[np.dtype[Any], tuple[int, ...], tuple[int, ...] | None, bool] | int | None
-"""What an argument of a call is: an array of a type, a shape and strides (None: contiguous), and whether the call
-updates it; an integer; a float."""
+
+class ArrayArgument(NamedTuple):
+    """What an array is that a call takes: type, shape and strides (None: contiguous), and whether the call updates it.
+
+    remainder: of its address by the bytes of the widest access, 0 where kernels do not use alignment.
+    """
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    strides: tuple[int, ...] | None
+    is_updated: bool
+    remainder: int
+
+
+Argument: TypeAlias = ArrayArgument | int | None
+"""What an argument of a call is: an array, an integer, a float (None)."""
 
 register(Cache(
     "kernel.llvm.replay_records.ReplayChain._kept", "records of calls that are replayed", "sizes of arguments",
@@ -96,7 +116,7 @@ register(Cache(
 ))  # fmt: skip
 
 
-class _Words:
+class RecordWords:
     """Arrays of 64-bit words, and the objects whose addresses they hold."""
 
     def __init__(self) -> None:
@@ -114,9 +134,9 @@ class _Words:
         return id(value)
 
 
-def _record(arguments: Sequence[Argument], steps: Sequence[Step], results: Sequence[int]) -> tuple[int, _Words]:
+def _record(arguments: Sequence[Argument], steps: Sequence[Step], results: Sequence[int]) -> tuple[int, RecordWords]:
     """Return the address of a record and what keeps it."""
-    words = _Words()
+    words = RecordWords()
     table: list[int] = []
     for argument in arguments:
         if argument is None:
@@ -124,7 +144,7 @@ def _record(arguments: Sequence[Argument], steps: Sequence[Step], results: Seque
         elif isinstance(argument, int):
             table += (0, 1, argument, 0)
         else:
-            dtype, shape, strides, is_updated = argument
+            dtype, shape, strides, is_updated, _ = argument
             steps_of = 0 if strides is None else words.array(strides)
             flags = replay_arguments.WRITABLE << replay_arguments.FLAGS_SHIFT if is_updated else 0
             table += (words.object(dtype), len(shape) | flags, words.array(shape), steps_of)
@@ -139,7 +159,7 @@ def _record(arguments: Sequence[Argument], steps: Sequence[Step], results: Seque
     ), words  # fmt: skip
 
 
-def _step(step: Step, words: _Words) -> tuple[int, ...]:
+def _step(step: Step, words: RecordWords) -> tuple[int, ...]:
     match step:
         case Allocated(number, shape, dtype, owners, kind):
             kept = 0 if owners is None else words.object(owners)
@@ -152,12 +172,14 @@ def _step(step: Step, words: _Words) -> tuple[int, ...]:
             return _launch(function, arguments, words)
         case Copied(source, target, runs):
             return (replay_functions.COPY, *source, *target, *runs)
-        case Apart(first, first_bytes, second, second_bytes):
-            return (replay_functions.APART, *first, first_bytes, *second, second_bytes)
+        case Apart(spans):
+            table = [word for span in spans for word in (*span.place, span.size, span.is_written)]
+            return (replay_functions.APART, len(spans), words.array(table))
+    raise InternalError(f"a record of the CPU cannot hold {step}")
 
 
 def _launch(
-    function: Callable[..., Any], arguments: Sequence[CallValue | ErrorFlag | float], words: _Words
+    function: Callable[..., Any], arguments: Sequence[CallValue | ErrorFlag | float], words: RecordWords
 ) -> tuple[int, ...]:
     launch = record_of(function)
     words.object(function)
@@ -195,9 +217,9 @@ class ReplayChain:
 
     def __init__(self, missed: Callable[[Any], Any], make: Callable[[Any, Any], Any]) -> None:
         self._kept: list[object] = [missed, make]
-        self._words = (ctypes.c_int64 * (3 + MOST_RECORDS))(0, id(missed), id(make))
+        self._words = (ctypes.c_int64 * (FIRST_RECORD + MOST_RECORDS))(0, id(missed), id(make))
         entry = worker_pool.get_pool().launches[REPLAY]
-        self._definition = MethodDefinition(b"call", entry, _METH_O, None)
+        self._definition = MethodDefinition(b"call", entry, METH_O, None)
 
     @property
     def count(self) -> int:
@@ -208,15 +230,19 @@ class ReplayChain:
     def is_full(self) -> bool:
         return self.count == MOST_RECORDS
 
-    def add(self, arguments: Sequence[Argument], steps: Sequence[Step], results: Sequence[int]) -> None:
-        """Add a record. The results are numbers of allocated values, each once. A full chain stays as it is."""
+    def add(self, arguments: Sequence[Argument], steps: Sequence[Step], results: Sequence[int]) -> bool:
+        """Add a record and return True. The results are numbers of allocated values, each once.
+
+        A full chain stays as it is.
+        """
         if self.is_full:
-            return
+            return True
         address, words = _record(arguments, steps, results)
         self._kept.append(words)
         count = self.count
-        self._words[3 + count] = address
+        self._words[FIRST_RECORD + count] = address
         self._words[0] = count + 1  # last, since another thread may read the chain
+        return True
 
     def function(self) -> Callable[[Any], Any]:
         """Return the function object, which keeps the chain."""
@@ -228,8 +254,12 @@ def can_launch(function: object) -> bool:
     return isinstance(getattr(function, "__module__", None), LaunchRecord)
 
 
+def counts_references() -> bool:
+    """Return whether references are counted as records expect, by threads that hold a lock."""
+    return bool(getattr(sys, "_is_gil_enabled", lambda: True)()) and sys.byteorder == "little"
+
+
 @memoized("whether calls can be replayed", key="none", most=1, clears=False)
 def can_replay() -> bool:
     """Return whether arrays have the expected layout, and references are counted as records expect."""
-    counts = bool(getattr(sys, "_is_gil_enabled", lambda: True)())
-    return counts and replay_arguments.reads_fields() and sys.byteorder == "little"
+    return counts_references() and replay_arguments.reads_fields()

@@ -19,6 +19,7 @@ from tracefuse.kernel.llvm.hidden_infinities import HiddenInfinities
 from tracefuse.kernel.llvm.hidden_invariants import HiddenInvariants, hide, is_invariant
 from tracefuse.kernel.llvm.interleaving import interleave_count, split_short
 from tracefuse.kernel.llvm.loop_metadata import Metadata
+from tracefuse.kernel.llvm.masked_rests import masked_vectors
 from tracefuse.kernel.llvm.masked_vectors import MaskedVectors
 from tracefuse.kernel.llvm.nested_loops import carries_states, has_loop, has_vector_loop
 from tracefuse.kernel.llvm.scalar_ops import memory_type, register_type
@@ -302,14 +303,16 @@ class Emitter:
         if linked_calls.call_plain(self, s) or (s.kind == "vector" and emit_in_vectors(self, s)):
             return
         s = replace(s, kind="serial") if s.kind == "vector" and carries_states(s) else s
-        parts = split_short(s) if s.kind == "vector" else (s,)
+        masked = self._masked_vectors(s) if s.kind == "vector" else 0
+        parts = split_short(s) if s.kind == "vector" and not masked else (s,)
         if len(parts) > 1:
             self.statements(parts)
             return
         start, stop, step = (self.expression(e, index=True) for e in (s.start, s.stop, s.step))
         if s.kind == "vector":
             group = self.metadata.access_group()
-            metadata = self.metadata.vector_loop(group, interleave_count(s, self.processor.vector_bits // 8))
+            count = masked or interleave_count(s, self.processor.vector_bits // 8)
+            metadata = self.metadata.vector_loop(group, count, masked=masked > 0)
             if step.text == "1" and stop.type == "i64" and self.is_plain_index(s.start):
                 self._vector_loop(s, start, stop, metadata, group)
                 return
@@ -318,6 +321,14 @@ class Emitter:
             for_passes, marks = not (has_loop(s.body) or carries_states(s)), self.metadata
             metadata = marks.unrolled_loop() if s.kind == "unroll" else marks.serial_loop(for_passes=for_passes)
         self.loop(s.variable, (start, stop, step), s.body, metadata, group)
+
+    def _masked_vectors(self, s: ir.For) -> int:
+        """Return how many vectors a loop is that runs at once with its last ones masked; 0 for another loop."""
+        if not self.processor.masks:
+            return 0
+        self.plain.add(s.variable.name)
+        invariants = HiddenInvariants(s, self.builder, self.is_plain_index, self.index)
+        return masked_vectors(s, self.processor.vector_bits // 8, invariants.step)
 
     def _vector_loop(self, s: ir.For, start: LlvmValue, stop: LlvmValue, metadata: str, group: str) -> None:
         """Emit a vector loop from zero on, with its invariant index arithmetic before it."""

@@ -30,7 +30,7 @@ class Processor:
     scales: an instruction that multiplies vectors by powers of two. float_register: the constraint of inline assembly.
     converts_longs: instructions that convert vectors of floats to 64-bit integers.
     slow_masked_stores: a masked store of a vector takes as long as ten others, and loads wait for it.
-    masks: masked loads and stores of vectors of any elements, as fast as others.
+    masks: every instruction on vectors takes a mask of their lanes.
     """
 
     half_conversions: bool
@@ -57,12 +57,11 @@ def _ask_for_processor() -> Processor:
     # Older LLVM cannot vectorize ldexp.
     scales = wide and bool(features.get("avx512vl", False)) and binding.llvm_version_info[0] >= 22
     streams = bool(features.get("avx2", False))
-    masks = wide and all(features.get(f"avx512{extension}", False) for extension in ("vl", "bw", "dq"))
     arm = platform.machine() in ("aarch64", "arm64")
     longs = arm or bool(features.get("avx512dq", False))
     return Processor(
         bool(features.get("f16c", False)), 512 if wide else 256, streams, scales, "w" if arm else "x", longs,
-        slow_masked_stores=not arm and not wide, masks=masks,
+        slow_masked_stores=not arm and not wide, masks=bool(features.get("avx512vl") and features.get("avx512bw")),
     )  # fmt: skip
 
 

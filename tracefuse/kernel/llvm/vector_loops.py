@@ -14,7 +14,7 @@ from segments.lazy_dataclasses import dataclass
 from tracefuse import dtypes
 from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.llvm.hidden_invariants import HiddenInvariants
-from tracefuse.kernel.llvm.interleaving import interleave_count, is_long, known_trips, widest
+from tracefuse.kernel.llvm.interleaving import has_long_body, interleave_count, known_trips, widest
 from tracefuse.kernel.llvm.masked_vectors import MaskedVectors, below, numbers
 from tracefuse.kernel.llvm.text_builder import LlvmValue
 from tracefuse.kernel.llvm.vector_bodies import VectorBody
@@ -91,10 +91,14 @@ class VectorLoop:
         return self._emitter.is_plain_index(e)
 
     def is_possible(self) -> bool:
-        """Return whether this processor has the instructions, and all statements have a form on vectors."""
-        if not (self._emitter.processor.masks or self._widths.fills_registers):
+        """Return whether this processor has the instructions, and all statements have a form on vectors.
+
+        Loops of a known length that fill no registers are left to LLVM (`kernel/llvm/masked_rests.py`).
+        """
+        widths = self._widths
+        if not (self._emitter.processor.masks if widths.trips is None else widths.fills_registers):
             return False
-        return self._widths.trips != 0 and self._sums.are_possible(self._body.names) and self._body.is_possible()
+        return widths.trips != 0 and self._sums.are_possible(self._body.names) and self._body.is_possible()
 
     def emit(self) -> None:
         """Emit the loop."""
@@ -138,7 +142,7 @@ class VectorLoop:
         self._sums.fold(counter)
         most = widths.wide - 1 if widths.trips is None else widths.trips % widths.wide
         # A long body is emitted once for the rest, with a mask also where a register is full.
-        masks = is_long(self._loop) and not widths.fills_registers
+        masks = has_long_body(self._loop) and not widths.fills_registers
         if most >= widths.lanes and not masks:
             counter, most = self._whole_vectors(counter, trips, start, widths.lanes), most % widths.lanes
         if not widths.fills_registers:

@@ -6,7 +6,7 @@ time. Small arrays that are made together share an allocation: taking memory fro
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -52,6 +52,12 @@ def _described(array: Any) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
+def distance(sizes: Sequence[int]) -> int:
+    """Returns the bytes from one array to the next if arrays of these sizes share an allocation, else 0."""
+    most = max(sizes)
+    return 0 if most > MOST_BYTES or most > 2 * min(sizes) else -(-most // POOL_BYTES) * POOL_BYTES
+
+
 def several(construct: Constructor) -> Callable[..., list[Any]]:
     """Returns a function that makes up to MOST_TOGETHER arrays, each given by its shape, its dtype and its bytes.
 
@@ -61,13 +67,12 @@ def several(construct: Constructor) -> Callable[..., list[Any]]:
 
     def make(*asked: tuple[tuple[int, ...], Any, int]) -> list[Any]:
         sizes = [size for _, _, size in asked]
-        most = max(sizes)
-        if most > MOST_BYTES or most > 2 * min(sizes):
-            places = [allocate(size) for size in sizes]
-        else:
-            step = -(-most // POOL_BYTES) * POOL_BYTES
+        step = distance(sizes)
+        if step:
             memory = allocate(step * len(sizes))
-            places = [memory + place for place in range(0, step * len(sizes), step)] if step else [memory] * len(sizes)
+            places = [memory + place for place in range(0, step * len(sizes), step)]
+        else:
+            places = [allocate(size) for size in sizes]
         arrays = [construct(shape, dtype, place) for (shape, dtype, _), place in zip(asked, places, strict=True)]
         return [*arrays, *[place.ptr for place in places]]
 

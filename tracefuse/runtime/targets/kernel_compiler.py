@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from tracefuse.kernel.cache.disk_cache import DiskCache
 from tracefuse.kernel.cache.memory_cache import Statistics
 from tracefuse.kernel.kernel_ir import Kernel
+from tracefuse.kernel.llvm.device_records import DeviceChain
 from tracefuse.kernel.llvm.replay_records import ReplayChain
 from tracefuse.kernel.loop_driver import LoopDriver
 
@@ -93,13 +94,20 @@ class KernelCompiler(ABC):
         """
         raise NotImplementedError
 
-    def can_replay(self, entry: object) -> bool:
-        """Whether records of a chain can launch what `entry` returned."""
-        return False
+    def replayable(self, function: Any) -> Any | None:
+        """Returns what a record of a chain holds to launch a compiled kernel, None if none can."""
+        return None
+
+    def replayable_together(self, function: Any) -> Any | None:
+        """Returns what a record holds to launch a kernel several times at once, None if none can."""
+        return None
+
+    replays_copies: bool = False
+    """Whether records can hold copies."""
 
     def chain(
         self, missed: Callable[[Any], Any], make: Callable[[Any, Any], Any]
-    ) -> ReplayChain | None:  # fmt: skip
+    ) -> ReplayChain | DeviceChain | None:  # fmt: skip
         """Returns an empty chain of records of calls, None if the target has none.
 
         missed: runs a call that no record fits. make: makes an array, from its shape and its type.

@@ -57,6 +57,7 @@ class CpuProblem(Problem):
         assert isinstance(self.facts, Facts)
         facts = with_factors(self.facts)
         region = build_region(self.fusion, facts, self.memory, self.sizes, _is_expensive(self.fusion))
+        region = replace(region, masks=self.tilings.rates.masks)
         return _with_short_rows(region, self.sizes, self.tilings.generic)
 
     def streaming(self, starts: Sequence[Extent] = ()) -> Region:

@@ -11,11 +11,12 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import TypeAlias
 
 from segments import Verdict, yes
-from tracefuse.ir.extents import Extent, ceildiv, is_nonnegative, maximum, minimum, symbol, symbols
+from tracefuse.ir.extents import Extent, Symbol, ceildiv, is_nonnegative, maximum, minimum, symbol, symbols
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.cost import Work
 from tracefuse.schedule.cpu.cpu_frame import BYTE_EDGES, CpuProblem, is_small, new_body, open_grid, work
@@ -25,6 +26,7 @@ from tracefuse.schedule.reduction_states import store_outputs
 from tracefuse.schedule.refusal_codes import RegionRefusal
 from tracefuse.schedule.region_phases import Region
 from tracefuse.schedule.region_work import byte_classes, bytes_of_iteration, operations
+from tracefuse.schedule.sizes import Sizes
 from tracefuse.schedule.template import Template
 from tracefuse.schedule.tilings import Offer, Point, SizeClasses, Tiled, Tiling
 from tracefuse.schedule.transposed import read_offsets
@@ -41,6 +43,9 @@ WIDE_TILES, FEW_ROWS = (4 * TILE, 16 * TILE), 2
 MOST_PARTS = 9
 """The most parts into which the loops are split at the boundaries of concatenations and pads: of both axes of an image,
 three by three."""
+
+SHORT_ROW = 64
+"""The longest row that is not split where the order of the ends of slices is not proved."""
 
 MOST_OPS_IN_PARTS = 4096
 """The most ops in all parts of a loop: the number of parts times the ops of the region. Each nested pad adds a part."""
@@ -85,16 +90,21 @@ def _work(region: Region, repeated: int, tiling: Tiling, point: Point) -> Work:
 
 
 def _lower(problem: CpuProblem, tiled: Tiled) -> Lowered:
-    loops = problem.region.nest.loops
+    region, loops = problem.region, problem.region.nest.loops
+    cuts = {loop.symbol: cut_points(region, loop, problem.sizes) for loop in loops}
     # The innermost loop restarts at every split point.
-    region = problem.streaming(cut_points(problem.region, loops[-1])[1:-1] if loops else ())
-    return problem.finish([_launch(region, tiled.tiling, f"{problem.name}_pointwise", problem.contract)])
+    region = problem.streaming(cuts[loops[-1].symbol][1:-1] if loops else ())
+    return problem.finish([_launch(region, cuts, tiled.tiling, f"{problem.name}_pointwise", problem.contract)])
 
 
 POINTWISE = Template("pointwise", _accepts, _lower, writes_in_place=True, offers=_offers)
 
 
-def _launch(region: Region, tiling: Tiling, name: str, contract: bool) -> LaunchSpec:
+_Cuts: TypeAlias = Mapping[Symbol, Sequence[Extent]]
+"""The points at which loops are split, with both ends, by the symbols of the loops."""
+
+
+def _launch(region: Region, cuts: _Cuts, tiling: Tiling, name: str, contract: bool) -> LaunchSpec:
     """Emits tiles of the innermost loop, split where the conditions of concatenations and pads change."""
     width, height = tiling["tile"], tiling["rows"]
     body, nest = new_body(region), region.nest
@@ -104,7 +114,7 @@ def _launch(region: Region, tiling: Tiling, name: str, contract: bool) -> Launch
     rows = nest.loops[-2] if len(nest.loops) > 1 else None
     down = 1 if rows is None else ceildiv(rows.extent, height)
     grid, tile = open_grid(body, nest.loops[:-2], down * across)
-    points = cut_points(region, inner)
+    points = cuts.get(inner.symbol, (0, inner.extent))
     first = (tile if rows is None else tile % across) * width
     last = minimum(first + width, inner.extent)
 
@@ -119,20 +129,22 @@ def _launch(region: Region, tiling: Tiling, name: str, contract: bool) -> Launch
         if rows is not None:
             start = tile // across * height
             stack.enter_context(body.loop(rows.index, minimum(start + height, rows.extent), start=start))
-        _in_parts(body, region, nest.loops[:-1], MOST_PARTS // (len(points) - 1), emit)
+        _in_parts(body, region, cuts, nest.loops[:-1], MOST_PARTS // (len(points) - 1), emit)
     return make_launch(body, name, "cpu", [grid], work=work(region), contract=contract)
 
 
-def _in_parts(body: Body, region: Region, loops: Sequence[Loop], most: int, emit: Callable[[Region], None]) -> None:
+def _in_parts(
+    body: Body, region: Region, cuts: _Cuts, loops: Sequence[Loop], most: int, emit: Callable[[Region], None]
+) -> None:  # fmt: skip
     """Emits the body for each part of the outer loops in which every condition is constant; at most `most` times."""
     if not loops:
         emit(region)
         return
     loop, rest = loops[0], loops[1:]
-    points = cut_points(region, loop)
+    points = cuts[loop.symbol]
     count = len(points) - 1
     if count == 1 or count > most:
-        _in_parts(body, region, rest, most, emit)
+        _in_parts(body, region, cuts, rest, most, emit)
         return
 
     def emit_from(place: int) -> None:
@@ -141,7 +153,7 @@ def _in_parts(body: Body, region: Region, loops: Sequence[Loop], most: int, emit
         def emit_part() -> None:
             index = symbol(f"{loop.symbol.name}i", extent=high - low)
             body.bind(index, body.index.code(loop.index - low))
-            _in_parts(body, region.at_loop(loop.symbol, low + index), rest, most // count, emit)
+            _in_parts(body, region.at_loop(loop.symbol, low + index), cuts, rest, most // count, emit)
 
         if place == count - 1:
             emit_part()
@@ -154,21 +166,39 @@ def _in_parts(body: Body, region: Region, loops: Sequence[Loop], most: int, emit
     emit_from(0)
 
 
-def cut_points(region: Region, loop: Loop) -> list[Extent]:
-    """Returns the points along `loop` where conditions change, in provably ascending order, with both ends.
+def cut_points(region: Region, loop: Loop, sizes: Sizes) -> list[Extent]:
+    """Returns the points along `loop` where conditions change, in ascending order, with both ends.
 
     Between two adjacent points, every condition on this loop alone is constant. Returns only the two ends if the parts
-    would exceed MOST_OPS_IN_PARTS; then each element evaluates the conditions.
+    would exceed MOST_OPS_IN_PARTS; then each element evaluates the conditions. The order is proved, or holds for all
+    but the least extents, as that of the ends of `y[1:-1]`, and guarded. The latter does not split short rows: their
+    vectors take less than the starts of several loops.
     """
     points: list[Extent] = [0, loop.extent]
+    is_row = loop is region.nest.loops[-1]
+
+    def precedes(earlier: Extent, later: Extent) -> bool:
+        if is_nonnegative(later - earlier):
+            return True
+        return _is_of_one_size(later - earlier) and not (
+            (is_row and sizes.at_most(loop.extent, SHORT_ROW, "short rows are not split"))
+            or sizes.at_most(later - earlier, -1, "the ends of a slice are not in order")
+        )
+
     for test in region.probe.tests:
         if coefficient(test.index, loop.symbol) != 1:
             continue
         shift = test.index - loop.index
         for bound in (test.low - shift, test.high - shift):
-            if any(s.extent is not None for s in symbols(bound)) or not is_nonnegative(loop.extent - bound):
+            if any(s.extent is not None for s in symbols(bound)) or not precedes(bound, loop.extent):
                 continue
-            place = next((k for k, point in enumerate(points) if is_nonnegative(point - bound)), 0)
-            if place and points[place] != bound and is_nonnegative(bound - points[place - 1]):
+            place = next((k for k, point in enumerate(points) if precedes(bound, point)), 0)
+            if place and points[place] != bound and precedes(points[place - 1], bound):
                 points.insert(place, bound)
     return points if (len(points) - 1) * len(region.fusion.nodes) <= MOST_OPS_IN_PARTS else [0, loop.extent]
+
+
+def _is_of_one_size(rest: Extent) -> bool:
+    """Returns whether a difference is one size less a constant."""
+    found = set(symbols(rest))
+    return len(found) == 1 and coefficient(rest, next(iter(found))) == 1

@@ -25,6 +25,7 @@ from tracefuse.ir.extents import Extent, ceildiv, minimum, symbol
 from tracefuse.kernel.kernel_ir import Accumulate, Allocate, Buffer, Declare, Expression, Load, Store, Variable, call
 from tracefuse.kernel.scalar_code import apply, constant, convert
 from tracefuse.schedule.body import Body
+from tracefuse.schedule.cpu.cpu_frame import FIXED
 from tracefuse.schedule.nest import Loop
 from tracefuse.schedule.probe import weights
 from tracefuse.schedule.reduction_states import Accumulator, accumulate, lifted
@@ -146,6 +147,9 @@ def _try_first_booleans(
 
 def _select_block(body: Body, region: Region, state: Accumulator, inner: Loop, first: Extent, last: Extent) -> None:
     length, groups = last - first, GROUPS[state.variables[0].dtype.itemsize]
+    if region.masks and isinstance(length, int) and length <= FIXED and state.variables[0].dtype.itemsize in _BITS:
+        _Lanes(body, region, state, inner, length).select_known(first, last)
+        return
     if isinstance(length, int):
         _select(body, region, state, inner, first, last, [g for g in groups if g.least <= length][:1])
         return
@@ -258,6 +262,28 @@ class _Lanes:
                     call("or", seen, call("select", is_nan, constant(-1, seen.dtype), constant(0, seen.dtype)))
                 )
             self._store(at, *values)
+
+    def select_known(self, first: Extent, last: Extent) -> None:
+        """Joins a short block of a known length: the extreme of its elements, then the first place of that.
+
+        Both are loops with one variable, whose iterations are a few vectors.
+        """
+        body, inner, extreme = self._body, self._inner, self._state.neutral[0]
+        top, found = Variable(body.fresh("top"), extreme.dtype), Variable(body.fresh("found"), self._number)
+        body.append(Declare(top, extreme))
+        with body.loop(inner.index, last, "vector", start=first):
+            ((element, *_),) = lifted(body, self._region, self._state.node)
+            body.append(Accumulate(top, self._selects, element))
+        body.append(Declare(found, self.nowhere))
+        with body.loop(inner.index, last, "vector", start=first):
+            ((element, *_),) = lifted(body, self._region, self._state.node)
+            (element,) = body.name("element", (element,))
+            is_top = call("eq", element, top)
+            if self._dtype.is_floating:
+                is_top = call("or", is_top, call("isnan", element))  # if there is one, no element equals the extreme
+            number = convert(body.index.code(inner.index), self._number)
+            body.append(Accumulate(found, "minimum", call("select", is_top, number, self.nowhere)))
+        self.join(0, found)
 
     def _element(self, position: Extent) -> Expression:
         """Returns the element at a position of the loop."""

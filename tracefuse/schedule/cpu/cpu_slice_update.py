@@ -60,7 +60,7 @@ def _accepts(problem: CpuProblem) -> Verdict:
     (result,), shape = node.outputs, fusion.shape_of(node.outputs[0])
     if len(shape) == 1 and node.attributes["strides"] == (1,):
         return SliceUpdateRefusal.WIDE()  # the loop of a vector is cut at its slices
-    itemsize, written = fusion.values[result].dtype.itemsize, fusion.shape_of(node.inputs[1])
+    itemsize, written = fusion.values[result].dtype.itemsize, fusion.shape_of(_operands_of(node)[1])
     if any(sizes.at_most(extent, 0, "an empty slice replaces nothing") for extent in written):
         return SliceUpdateRefusal.EMPTY()
     is_narrow = itemsize <= NARROW
@@ -84,8 +84,16 @@ def _update_of(fusion: Fusion) -> Node | None:
     return node if is_plain else None
 
 
+def _operands_of(node: Node) -> tuple[int, int]:
+    """Returns the array and the values of its slice, which may be the array itself."""
+    array, values = node.operands
+    assert isinstance(array, int)
+    assert isinstance(values, int)
+    return array, values
+
+
 def _lower(problem: CpuProblem, node: Node) -> Lowered:
-    array, values = node.inputs
+    array, values = _operands_of(node)
     (result,) = node.outputs
     memory, shape = problem.memory, problem.fusion.shape_of(result)
     written, start = _slice_of(node, memory.output_strides(problem.fusion, result))

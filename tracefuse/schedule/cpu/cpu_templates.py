@@ -5,9 +5,11 @@ The module of each template documents it.
 
 from __future__ import annotations
 
+from segments.lazy_dataclasses import replace
 from tracefuse.config import Options
 from tracefuse.dtypes import float32, float64
 from tracefuse.kernel.llvm.machine_code import get_machine
+from tracefuse.kernel.llvm.text_builder import host_processor
 from tracefuse.kernel.llvm.worker_pool import available_threads
 from tracefuse.passes.small_products import ProductBounds
 from tracefuse.schedule.chip_rates import rates_of
@@ -35,7 +37,8 @@ from tracefuse.schedule.template import HALVES, AttentionBounds, RepetitionBound
 def _rates(options: Options) -> Rates:
     """Returns the constants of this processor, for the threads that the options allow."""
     workers = available_threads()
-    return rates_of(get_machine().cpu, min(options.threads, workers) if options.threads else workers)
+    rates = rates_of(get_machine().cpu, min(options.threads, workers) if options.threads else workers)
+    return replace(rates, masks=host_processor().masks)
 
 
 CPU_TEMPLATES = TemplateSet(

@@ -28,14 +28,15 @@ from tracefuse.schedule.cpu.cpu_column_states import (
     finish_states,
     state_arrays,
 )
-from tracefuse.schedule.cpu.cpu_frame import CpuProblem, new_body, open_grid, work
+from tracefuse.schedule.cpu.cpu_column_values import keep_column_values
+from tracefuse.schedule.cpu.cpu_frame import FIXED, CpuProblem, new_body, open_grid, work
 from tracefuse.schedule.cpu.cpu_short_loops import MOST_UNROLLED, SHORT
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
 from tracefuse.schedule.nest import Loop, coefficient
 from tracefuse.schedule.probe import weights
 from tracefuse.schedule.reduction_states import new_accumulator, state_types, store_output
 from tracefuse.schedule.refusal_codes import RegionRefusal, ScheduleRefusal
-from tracefuse.schedule.region_phases import Region
+from tracefuse.schedule.region_phases import Region, combining
 from tracefuse.schedule.scopes import Key
 from tracefuse.schedule.sizes import Sizes
 from tracefuse.schedule.template import Template
@@ -115,6 +116,8 @@ def _accepts(problem: CpuProblem) -> Verdict:
         return TurnedRowsRefusal.FILLS_VECTORS()
     if _is_unrolled(region, inner, length, sizes):
         return TurnedRowsRefusal.UNROLLED()
+    if len(inner) == 1 and inner[0].reduced and _is_masked(problem, length):
+        return TurnedRowsRefusal.FILLS_VECTORS()
     if any(region.full) and inner[-1].reduced and _fills_vectors(length, sizes):
         return TurnedRowsRefusal.FILLS_VECTORS()
     reads = _transposed_reads(region, rows, inner)
@@ -132,7 +135,8 @@ def _longest(region: Region) -> int:
     if any(weights(region.fusion).values()):
         return (MOST_WIDE_STORED if is_wide else MOST_STORED) if any(region.full) else MOST_REDUCED
     nodes = [node for phase in region.reductions for node in phase]
-    stores_states = len(region.reductions) > 1 or any(len(state_types(node)) > 1 for node in nodes)
+    states = [state_types(node) for node in nodes if not combining(node).selects]  # positions are searched in rows
+    stores_states = len(region.reductions) > 1 or any(len(types) > 1 for types in states)
     return MOST_STORED if stores_states and not any(region.full) and not is_wide else 0
 
 
@@ -146,6 +150,12 @@ def _fills_vectors(length: Extent, sizes: Sizes) -> bool:
     return not sizes.at_most(length, FEW_LANES, "a row is one vector") and sizes.is_multiple(
         length, HALF_VECTOR, "rows of vectors are not transposed"
     )
+
+
+def _is_masked(problem: CpuProblem, length: Extent) -> bool:
+    """Whether a row has a known length and the processor masks its last vector, which leaves nothing scalar."""
+    reason = "rows of vectors, the last one masked, are not transposed"
+    return problem.region.masks and problem.sizes.at_most(length, FIXED, reason)
 
 
 def _is_unrolled(region: Region, inner: Sequence[Loop], length: Extent, sizes: Sizes) -> bool:
@@ -275,6 +285,7 @@ def _run_phases(body: Body, region: Region, tile: _Tile) -> None:
         body.cached.update({k: v for k, v in body.to_cache.items() if region.probe.cached.get(k) == phase})
         for state, arrays in totals:
             finish_states(body, region, state, arrays, tile.columns)
+        keep_column_values(body, region, phase, tile.columns)
 
     def store() -> None:
         for output in region.parallel_outputs:

@@ -31,7 +31,7 @@ from tracefuse.schedule.region_work import bytes_of_iteration
 from tracefuse.schedule.scopes import Key
 from tracefuse.schedule.template import Template
 from tracefuse.schedule.tilings import Offer, Point, SizeClasses, Tiled, Tiling
-from tracefuse.schedule.transposed import Transposed, is_known, judge_tiles
+from tracefuse.schedule.transposed import Far, Transposed, is_known, judge_tiles
 
 SIDES = (64, 48, 40, 32)
 """The sides of a tile in elements."""
@@ -41,6 +41,16 @@ USUAL, USUAL_OF_LANES = (64, 32), (64, 64)
 
 THIN = (16, 128), (24, 128), (16, 256), (24, 256), (128, 16), (256, 16)
 """Tiles of lanes over a short span: those of SIDES would reach past its end. (H200)"""
+
+FAR = Far(run_bytes=4, bytes=1 << 24, inner=1024)
+"""Threads without tiles access runs of up to 4 bytes about as fast; in the L2 cache, they are up to 1.7 times as fast.
+(H200)"""
+
+SHORT = (2, 3, 4, 6, 8, 12, LEAST_EXTENT)
+"""The sides of tiles over such a loop."""
+
+LONG = (256, 512)
+"""The other sides of these tiles."""
 
 MOST_BYTES = 32 * 1024
 """The most shared memory of the tiles of a block, but for the usual ones."""
@@ -55,7 +65,7 @@ lanes, only up to LINE_BYTES."""
 LINE_BYTES = 128
 """Shorter runs of the output are parts of lines of memory that other blocks read and write much later."""
 
-EXTENT_EDGES = (LEAST_EXTENT - 1, LEAST_EXTENT, 24, 32, 40, 48, 56, 64, 80, 96, 128, 160, 192, 256)
+EXTENT_EDGES = (*SHORT[:-1], LEAST_EXTENT - 1, LEAST_EXTENT, 24, 32, 40, 48, 56, 64, 80, 96, 128, 160, 192, 256)
 """The classes of the extents of both spans."""
 
 PRICED_BYTES = 4e8
@@ -89,8 +99,10 @@ def lanes_along(transposed: Transposed, lanes: int) -> int:
 def _accepts(problem: GpuProblem) -> Verdict:
     region, sizes, lanes = problem.region, problem.rewritten_sizes, problem.setting.lanes
     line = LINE_BYTES // min((region.fusion.values[n].dtype.itemsize for n in region.full[0]), default=1)
-    verdict = judge_tiles(region, sizes, joined=JOINED if lanes == 1 else max(LEAST_EXTENT, line))
+    verdict = judge_tiles(region, sizes, joined=JOINED if lanes == 1 else max(LEAST_EXTENT, line), far=FAR)
     if lanes == 1 or not isinstance(verdict.facts, Transposed) or lanes_along(verdict.facts, lanes) > 1:
+        return verdict
+    if verdict.facts.is_short:
         return verdict
     return judge_tiles(region, sizes, joined=JOINED)
 
@@ -100,12 +112,15 @@ def _offers(problem: GpuProblem, transposed: Transposed) -> Offer:
     region, across = problem.region, problem.setting.lanes
     along = lanes_along(transposed, across)
     element = sum(region.fusion.values[number].dtype.compute.itemsize for number, _ in transposed.reads)
-    thin = THIN if along > 1 else ()
+    usual, sides = USUAL if across == 1 else USUAL_OF_LANES, itertools.product(SIDES, SIDES)
+    if transposed.is_short:
+        usual, sides = (LONG[0], SHORT[-1]), itertools.product(LONG, SHORT)
     alternatives = (
-        (a, b) for a, b in (*itertools.product(SIDES, SIDES), *thin)
-        if a * b * element <= MOST_BYTES and (THREADS % (a // across) == 0 or THREADS % (b // along) == 0)
+        (a, b) for a, b in (*sides, *(THIN if along > 1 and not transposed.is_short else ()))
+        if a * b * element <= MOST_BYTES and b % along == 0
+        and (THREADS % (a // across) == 0 or THREADS % (b // along) == 0)
     )  # fmt: skip
-    shapes = dict.fromkeys([USUAL if across == 1 else USUAL_OF_LANES, *alternatives])
+    shapes = dict.fromkeys([usual, *alternatives])
     classes = tuple(
         SizeClasses(extent, EXTENT_EDGES, "tiles cover the loops")
         for extent in (product(loop.extent for loop in transposed.inner), transposed.loop.extent)

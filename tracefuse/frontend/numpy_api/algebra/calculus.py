@@ -73,9 +73,10 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> An
     if edge_order not in (1, 2):
         raise ScalarError(f"gradient: edge_order={edge_order!r}", hint="use 1 or 2")
     spacings = list(varargs) if varargs else [1.0]
-    spacings = spacings * len(axes) if len(spacings) == 1 else spacings
+    is_one_for_all = len(spacings) == 1 and (not varargs or not np.ndim(spacings[0]))
+    spacings = spacings * len(axes) if is_one_for_all else spacings
     if len(spacings) != len(axes):
-        raise ShapeError(f"gradient: {len(spacings)} spacings for {len(axes)} axes", hint="give one for each axis")
+        raise DtypeError(f"gradient: {len(spacings)} spacings for {len(axes)} axes", hint="give one for each axis")
     dtype = dtypes.float64 if x.value.dtype.kind == "bool" else x.value.dtype
     gradients = [
         traced_ops.astype(_gradient(x, k, h, edge_order), dtype, copy=False)
@@ -85,8 +86,10 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> An
 
 
 def _axes_in_order(axis: Any, rank: int) -> list[int]:
-    axes = axis if isinstance(axis, (tuple, list)) else (axis,)
-    return [normalize_axis(operator.index(k), rank) for k in axes]
+    axes = [normalize_axis(operator.index(k), rank) for k in (axis if isinstance(axis, (tuple, list)) else (axis,))]
+    if len(set(axes)) < len(axes):
+        raise ShapeError("repeated axis", hint="name each axis once", where=source.user_line())
+    return axes
 
 
 def _gradient(x: Any, axis: int, spacing: Any, edge_order: int) -> Any:

@@ -20,6 +20,7 @@ from tracefuse.frontend.tracer.array_ops.in_place import check_writable, into, n
 from tracefuse.frontend.tracer.array_ops.index_keys import is_mask
 from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_array
 from tracefuse.frontend.tracer.record.assigned_numbers import without_none
+from tracefuse.frontend.tracer.values import views
 from tracefuse.frontend.tracer.values.symbolic_size import rank_of
 from tracefuse.frontend.tracer.values.traced import Traced
 from tracefuse.frontend.tracer.values.views import flat_view
@@ -68,12 +69,9 @@ class FlatElements:
         elements: Any = flat_view(base)
         if isinstance(value, FlatElements):
             value = value.copy()
-        is_none = value is None and elements.value.dtype.is_integer
-        if isinstance(key, (int, np.integer)) and (is_none or isinstance(value, (list, tuple))):
-            if elements.value.dtype.kind != "bool":
-                raise ScalarError("Error setting single item of array.", hint="assign one number, as value[0]",
-                                  where=source.user_line())  # fmt: skip
-            value = len(value) > 0  # NumPy takes the truth value of the list
+        if isinstance(key, (int, np.integer)):
+            value = _single(value, elements)
+        _check_apart(value, base, key)
         value = without_none(value, elements.value.dtype)
         values = _repeated(elements, key, value)
         if values is None:
@@ -118,6 +116,31 @@ class FlatElements:
 
     def __ge__(self, other: Any) -> Any:
         return self.copy() >= other
+
+
+def _single(value: Any, elements: Traced) -> Any:
+    """Returns a value for one element. Raises ScalarError for one with axes that is no truth value."""
+    is_none = value is None and elements.value.dtype.is_integer
+    is_list = isinstance(value, (list, tuple))
+    if not (is_none or is_list or rank_of(value)):
+        return value
+    if elements.value.dtype.kind == "bool" and is_list:
+        return len(value) > 0  # NumPy takes the truth value of the list
+    if elements.value.dtype.kind == "bool" and not is_none:
+        array = as_array(value)
+        if elements.recorder.decide(product(array.extents), "==", 1, "whether one element is assigned"):
+            return apply("ne", shaping.reshape(array, ()), 0)
+    raise ScalarError(
+        "Error setting single item of array.", hint="assign one number, as value[0]", where=source.user_line()
+    )
+
+
+def _check_apart(value: Any, base: Traced, key: Any) -> None:
+    """Raises for values in the memory of the array, which NumPy reads one by one while it writes them."""
+    is_shared = isinstance(value, Traced) and views.owner_of(value) is views.owner_of(base) and value.extents
+    is_itself = value is base and (key is Ellipsis or (isinstance(key, slice) and key == slice(None)))
+    if is_shared and value.value.dtype is base.value.dtype and not (is_itself or isinstance(key, (int, np.integer))):
+        raise traced_ops.missing("x.flat[key] = values in the memory of x", "write x.flat[key] = values.copy()")
 
 
 def _assign(elements: Any, key: Any, values: Any) -> None:

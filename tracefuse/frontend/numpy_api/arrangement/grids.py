@@ -162,6 +162,8 @@ def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = 
 def ix_(*args: Any) -> Any:
     vectors = [as_array(v) for v in args]
     for v in vectors:
+        if len(v.extents) != 1:
+            raise ShapeError("Cross index must be 1 dimensional", hint="give vectors", where=source.user_line())
         if v.value.dtype.kind == "bool":
             raise missing("np.ix_ of a mask: the size of the result depends on the data", "use np.where")
     rank = len(vectors)
@@ -178,7 +180,7 @@ def _steps(start: Any, stop: Any, num: Any, endpoint: bool, axis: Any) -> tuple[
         count = operator.index(count)
     if count < 0:
         raise ScalarError(f"Number of samples, {count}, must be non-negative.", hint="give num >= 0")
-    start, stop = (as_array(v) if isinstance(v, (list, tuple)) else v for v in (start, stop))
+    start, stop = (as_array(list(v)) if isinstance(v, (list, tuple, range)) else v for v in (start, stop))
     dtype = np.result_type(*(0 if isinstance(v, SymbolicSize) else v for v in (start, stop)), 1.0)
     parts: Any = np.broadcast_arrays(as_array(start), as_array(stop))
     first, last = (traced_ops.astype(x, dtype, copy=False) for x in parts)

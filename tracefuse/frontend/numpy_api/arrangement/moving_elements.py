@@ -10,10 +10,11 @@ import numpy as np
 
 from tracefuse import dtypes, source
 from tracefuse.errors import DtypeError, IndexTypeError, NoAttributeError, ScalarError, ShapeError
+from tracefuse.frontend.numpy_api.arrangement.shapes import require_array
 from tracefuse.frontend.numpy_api.registration.registry import Functions
 from tracefuse.frontend.tracer.array_ops import shaping, traced_ops
 from tracefuse.frontend.tracer.array_ops.in_place import into
-from tracefuse.frontend.tracer.array_ops.integers_as_sizes import as_size, cut_off
+from tracefuse.frontend.tracer.array_ops.integers_as_sizes import as_count, as_size, cut_off
 from tracefuse.frontend.tracer.array_ops.selections import decided_by_data
 from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_tensor, iota
 from tracefuse.frontend.tracer.values import views
@@ -96,6 +97,7 @@ def check_is_array(indices: Any) -> None:
 def take_along_axis(arr: Any, indices: Any, axis: Any = -1) -> Any:
     if axis is not None:
         operator.index(axis)
+    require_array(arr, "flat" if axis is None else "ndim")
     check_is_array(indices)
     traced, index = as_tensor(arr), as_tensor(indices)
     if axis is None:
@@ -157,7 +159,7 @@ def repeat(a: Any, repeats: Any, axis: Any = None) -> Any:
         repeats = list(repeats)
     if isinstance(repeats, (list, tuple, np.ndarray)) and not isinstance(repeats, Traced) and np.size(repeats) == 1:
         repeats = np.asarray(repeats).item()
-    repeats = int(repeats) if isinstance(repeats, np.integer) else cut_off(repeats)
+    repeats = int(repeats) if isinstance(repeats, np.integer) else as_count(cut_off(repeats))
     traced = as_tensor(shaping.with_axis(a, axis)) if axis is not None else shaping.reshape(as_tensor(a), -1)
     recorder = traced.recorder
     dim = normalize_axis(0 if axis is None else operator.index(axis), len(traced.extents))
@@ -196,7 +198,7 @@ def tile(A: Any, reps: Any) -> Any:
     traced = as_tensor(A)
     recorder = traced.recorder
     reps = reps.tolist() if isinstance(reps, np.ndarray) else reps
-    counts = list(map(as_size, reps if isinstance(reps, (tuple, list)) else (reps,)))
+    counts = [as_size(as_count(one)) for one in (reps if isinstance(reps, (tuple, list)) else (reps,))]
     rank = max(len(counts), len(traced.extents))
     traced = shaping.expand_dims(traced, tuple(range(rank - len(traced.extents)))) if rank > len(traced.extents) else traced  # fmt: skip # noqa: E501
     counts = [1] * (rank - len(counts)) + counts

@@ -17,8 +17,15 @@ from tracefuse.frontend.numpy_api.registration.registry import Functions, functi
 from tracefuse.frontend.tracer.array_ops import shaping
 from tracefuse.frontend.tracer.array_ops.in_place import into
 from tracefuse.frontend.tracer.array_ops.integers_as_sizes import as_size, cut_off
-from tracefuse.frontend.tracer.array_ops.traced_ops import as_tensor, as_traced, astype, axes_of, warn_of_lost_parts
-from tracefuse.frontend.tracer.values import settled_extents
+from tracefuse.frontend.tracer.array_ops.traced_ops import (
+    as_tensor,
+    as_traced,
+    astype,
+    axes_of,
+    missing,
+    warn_of_lost_parts,
+)
+from tracefuse.frontend.tracer.values import settled_extents, views
 from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize, wrap
 from tracefuse.frontend.tracer.values.traced import Traced
 from tracefuse.ir.axes import normalize_axis
@@ -64,7 +71,9 @@ def _is_list(a: Any) -> bool:
 
 def require_array(a: Any, name: str) -> None:
     """Raises NoAttributeError for a list or a number of Python: NumPy reads an attribute that arrays alone have."""
-    weak = a.weak if isinstance(a, Traced) else None
+    weak = a.weak if isinstance(a, Traced) else "int" if isinstance(a, SymbolicSize) else None
+    if type(a) in (bool, int, float, complex):
+        weak = type(a).__name__
     if weak is not None or _is_list(a):
         message = f"{weak or 'list'!r} object has no attribute {name!r}"
         raise NoAttributeError(message, hint="give an array: np.array(a)", where=source.user_line())
@@ -171,7 +180,25 @@ def concatenate(
 ) -> Any:
     _check_casting(arrays, _dtype_of_result("concatenate", dtype, out), casting)
     result = shaping.concatenate(without_python_numbers(arrays) if axis is None else arrays, axis, dtype)
-    return result if out is None else into(out, astype(result, out.dtype, copy=False))
+    return result if out is None else _joined_into(out, result, arrays, axis)
+
+
+def _joined_into(out: Any, result: Any, arrays: Any, axis: Any) -> Any:
+    """Stores joined arrays in `out=`, one after another if it has the memory of one of them, which later ones read."""
+    owner = views.owner_of(out) if isinstance(out, Traced) else None
+    if owner is None or not any(views.owner_of(a) is owner for a in arrays if isinstance(a, Traced)):
+        return into(out, astype(result, out.dtype, copy=False))
+    if axis is None or len(result.extents) != len(out.extents):
+        raise missing("joined arrays in the memory of their out=", "write out[...] = np.concatenate(arrays)")
+    for left, right in zip(result.extents, out.extents, strict=True):
+        message, hint = "Output array is the wrong shape: {left} and {right}", "give out= the shape of the result"
+        out.recorder.builder.require(left, "==", right, message, hint, source.user_line())
+    dim, start = normalize_axis(operator.index(axis), len(out.extents)), 0
+    for part in map(as_tensor, arrays):
+        end = start + part.recorder.sizes(part.extents)[dim]
+        out[(*[slice(None)] * dim, slice(start, end))] = astype(part, out.dtype, copy=False)
+        start = end
+    return out
 
 
 def without_python_numbers(arrays: Any) -> Any:
@@ -200,7 +227,10 @@ def _number_of_kind(entry: Any) -> Any:
 def stack(arrays: Any, axis: Any = 0, out: Any = None, *, dtype: Any = None, casting: str = "same_kind") -> Any:
     _check_casting(arrays, _dtype_of_result("stack", dtype, out), casting)
     result = shaping.stack(arrays, axis, dtype)
-    return result if out is None else into(out, astype(result, out.dtype, copy=False))
+    if out is None:
+        return result
+    dim = normalize_axis(operator.index(axis), len(result.extents))
+    return _joined_into(out, result, [shaping.expand_dims(as_tensor(a), dim) for a in arrays], dim)
 
 
 @implements(np.vstack)

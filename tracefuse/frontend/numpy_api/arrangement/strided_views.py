@@ -78,7 +78,7 @@ def as_strided(
         return np.lib.stride_tricks.as_strided(x, shape, strides, subok, writeable, **more)
     array = as_tensor(x)
     flat = _in_memory_order(array)
-    extents = array.extents if shape is None else shaping.new_shape_entries(_entries(shape), recorder)
+    extents = array.extents if shape is None else shaping.new_shape(tuple(_entries(shape)), recorder)
     if strides is None and array_memory.ArrayFlags(array).c_contiguous:
         steps = tuple(views.strides_in(None, extents))
     else:

@@ -21,6 +21,7 @@ from tracefuse.frontend.tracer.array_ops import arithmetic, shaping, traced_ops
 from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_traced, missing, recorder_of
 from tracefuse.frontend.tracer.values.operands import check_range
 from tracefuse.frontend.tracer.values.symbolic_size import rank_of
+from tracefuse.frontend.tracer.values.traced import Traced
 from tracefuse.frontend.tracer.values.ufunc_loops import loop_types
 from tracefuse.ops import REGISTRY
 
@@ -74,14 +75,21 @@ def _float_power(a: Any, b: Any) -> Any:
     base = as_traced(a)
     wide = dtypes.complex128 if base.value.dtype.is_complex else dtypes.float64
     cast = traced_ops.astype(base, wide)
+    if isinstance(b, Traced) and not wide.is_complex:
+        return apply("pow", cast, b)  # its loop takes no square root, as that of np.power does
     return _root(cast) if _is_half(b) and not wide.is_complex else arithmetic.power(cast, b)
 
 
 def _power(a: Any, b: Any) -> Any:
     """np.power. Its loop for float16 has no square root for the exponent 0.5, as those of wider floats have."""
     x = as_traced(a)
-    is_of_halves = x.value.dtype is dtypes.float16 and type(b) in (float, np.float16)  # np.float64 is a float, too
-    return _root(x) if is_of_halves and _is_half(b) else arithmetic.power(a, b)
+    if x.value.dtype is not dtypes.float16:
+        return arithmetic.power(a, b)
+    is_of_halves = type(b) in (float, np.float16)  # np.float64 is a float, too
+    if is_of_halves and _is_half(b):
+        return _root(x)
+    is_python = isinstance(b, Traced) and b.weak == "float"
+    return apply("pow", a, b) if is_python else arithmetic.power(a, b)
 
 
 def _is_half(exponent: Any) -> bool:
@@ -94,7 +102,7 @@ def _root(x: Any) -> Any:
 
 
 def _logical_xor(a: Any, b: Any) -> Any:
-    return apply("ne", apply("ne", a, 0), apply("ne", b, 0))
+    return apply("ne", apply("logical_or", a, b), apply("logical_and", a, b))
 
 
 def _isinf(x: Any) -> Any:

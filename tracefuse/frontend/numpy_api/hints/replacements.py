@@ -33,7 +33,7 @@ _FUNCTIONS = {
         _ALREADY,
     ),
     **dict.fromkeys(
-        ("vectorize", "frompyfunc", "fromfunction", "fromiter", "nditer", "nested_iters"), refusals.OF_ARRAYS
+        ("vectorize", "frompyfunc", "fromfunction", "nditer", "nested_iters"), refusals.OF_ARRAYS
     ),
     "asmatrix": "use @ on arrays", "matrix": "use @ on arrays", "bmat": "use np.block",
     "broadcast": "use np.broadcast_arrays(a, b)",
@@ -152,6 +152,15 @@ def _called(call: ast.Call) -> ast.expr:
     return call.func.func if isinstance(call.func, ast.Call) else call.func
 
 
+def _instead_of_an_index(node: ast.Subscript, frame: FrameType) -> str:
+    """What to write for an index of traced elements into an array that is not traced."""
+    if getattr(getattr(value_of(node.value, frame), "dtype", None), "kind", "O") not in "biufc":
+        return "return the index, and read the array outside of the fused function"  # such as texts
+    is_single = not isinstance(node.slice, (ast.Tuple, ast.Slice))
+    arguments = f"{ast.unparse(node.slice)}, axis=0" if is_single else "index, axis"
+    return f"write tracefuse.xp.take({ast.unparse(node.value)}, {arguments})"
+
+
 def _of_one_array() -> tuple[str, str]:
     """Returns (what, hint) for the user's line that asks a traced array for its elements."""
     frame = source.user_frame()
@@ -165,9 +174,7 @@ def _of_one_array() -> tuple[str, str]:
                 f"begin with {target} = np.zeros_like(x, shape={target}.shape), of a traced array x, and assign to it"
             )
             return "filling a NumPy array with elements", hint
-        is_single = not isinstance(node.slice, (ast.Tuple, ast.Slice))
-        arguments = f"{ast.unparse(node.slice)}, axis=0" if is_single else "index, axis"
-        return "indexing a NumPy array by elements", f"write tracefuse.xp.take({ast.unparse(node.value)}, {arguments})"
+        return "indexing a NumPy array by elements", _instead_of_an_index(node, frame)
     if not isinstance(node, ast.Call):
         return "np.asarray()", GENERAL
     called = _called(node)
@@ -198,14 +205,22 @@ _OWN_NAME = re.compile(rf"(?<![\w.])({'|'.join(_OWN_NAMES)})\b")
 
 
 def of_python(error: BaseException) -> TracefuseError | None:
-    """Returns the error to raise instead of one of C code that names the class of a traced value; None for others."""
+    """Returns the error to raise instead of one of C code that met a traced value; None for others.
+
+    Its text names the class of a traced value, or an output that is no array.
+    """
     text = str(error)
-    if type(error) is not TypeError or not _OWN_NAME.search(text):
+    is_output = text == "output must be an array"
+    if type(error) is not TypeError or not (is_output or _OWN_NAME.search(text)):
         return None
     entry = _user_entry(error)
     node = None if entry is None else expression_at(entry.tb_frame, entry.tb_lasti)
     hint = "give numbers and arrays of numbers"
-    if "bytes-like" in text:
+    if is_output and isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        # A method of a scalar or an array of NumPy that was made outside: C code, which asks for no protocol.
+        given = [node.func.value, *node.args, *node.keywords]
+        text, hint = "out= is a traced array", f"write np.{node.func.attr}({', '.join(map(ast.unparse, given))})"
+    elif "bytes-like" in text:
         text, hint = "a traced array has no bytes", "return the array and read its bytes outside the fused function"
     elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "size":
         axis = ", ".join(map(ast.unparse, node.args))
@@ -214,7 +229,7 @@ def of_python(error: BaseException) -> TracefuseError | None:
         text, hint = "a traced array is no array of NumPy", f"write {', '.join(map(ast.unparse, node.args))}"
     text = _OWN_NAME.sub(lambda match: _OWN_NAMES[match[0]], text)
     start = f"{ast.unparse(node.func)}(): " if isinstance(node, ast.Call) else ""
-    refusal = TraceError(f"{start}{text}", hint=hint, where=_line_of(entry))
+    refusal = TraceError(f"{start}{text}", hint=hint, where=_line_of(entry), runs_function=True)
     if "'jaxlib." in text:
         refusal.given_to = "jax"
     return refusal

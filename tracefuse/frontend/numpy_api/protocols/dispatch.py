@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tracefuse.caches import memoized
-from tracefuse.errors import UnsupportedError
+from tracefuse.errors import DtypeError, UnsupportedError
 from tracefuse.frontend.numpy_api.algebra import calculus, coefficients, eigenvalues, norms, products
 from tracefuse.frontend.numpy_api.arrangement import (
     grids,
@@ -34,7 +34,9 @@ from tracefuse.frontend.tracer.array_ops.constant_arrays import recorded_constan
 from tracefuse.frontend.tracer.array_ops.state_calls import NOT_OF_STATE, call_on_state
 from tracefuse.frontend.tracer.array_ops.traced_ops import missing
 from tracefuse.frontend.tracer.effects.caught_errors import handler_around
+from tracefuse.frontend.tracer.effects.numpy_errors import raised_by_numpy
 from tracefuse.frontend.tracer.libraries.stage_calls import call_between_stages, call_or_refuse
+from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.values.traced import Traced, holds_traced
 
 _MODULES = (
@@ -86,6 +88,7 @@ def call(function: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> A
     keywords = dict(reductions.named_parameters(getattr(function, "__name__", ""), keywords))
     if range in map(type, (*arguments, *keywords.values())):
         arguments, keywords = _without_ranges(function, arguments, keywords)
+    _check_axis(function, arguments, keywords)
     is_writing = function in element_writes.FUNCTIONS or _writes(function, arguments, keywords)
     is_new = not is_writing and not whole_array_calls.returns_operand(function, arguments, keywords)
     if function in whole_array_calls.LIBRARY_FUNCTIONS and is_new:
@@ -113,6 +116,21 @@ def call(function: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> A
     if function in _GIVING_VIEWS or function not in FUNCTIONS or not isinstance(refusal, UnsupportedError):
         raise refusal
     return call_or_refuse(function, f"np.{function.__name__}", arguments, keywords, refusal)
+
+
+def _check_axis(function: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> None:
+    """Raises DtypeError for an axis of a type that NumPy's function does not take: some take truth values, or lists."""
+    parameters = _signature_of(function).parameters
+    axis = keywords.get("axis")
+    if axis is None and "axis" in parameters:
+        axis = dict(zip(parameters, arguments, strict=False)).get("axis")
+    is_array = isinstance(axis, np.ndarray) or (isinstance(axis, Traced) and axis.weak in (None, "int"))
+    is_usual = type(axis) in (int, tuple) or is_array or isinstance(axis, (np.integer, SymbolicSize))
+    if axis is None or is_usual:
+        return
+    raised = raised_by_numpy(function, arguments, keywords)
+    if isinstance(raised, TypeError):
+        raise DtypeError(str(raised), hint="give an integer, or a tuple of integers, as axis")
 
 
 def _without_ranges(function: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> Any:

@@ -45,9 +45,11 @@ def where(condition: Any, x: Any = np._NoValue, y: Any = np._NoValue) -> Any:
 
 
 @implements(np.clip)
-def clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min: Any = None, max: Any = None, **more: Any) -> Any:  # fmt: skip # noqa: E501
-    low, high = (None if v is np._NoValue else v for v in (a_min, a_max))
-    low, high = min if low is None else low, max if high is None else high
+def clip(
+    a: Any, a_min: Any = np._NoValue, a_max: Any = np._NoValue, out: Any = None, *,
+    min: Any = np._NoValue, max: Any = np._NoValue, **more: Any,
+) -> Any:  # fmt: skip
+    low, high = (None if v is np._NoValue else v for v in _bounds_of_clip(a_min, a_max, min, max))
     a = as_strong(a)
     low, high = _clip_bound(a, low, lower=True), _clip_bound(a, high, lower=False)
     if more:
@@ -66,6 +68,20 @@ def clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min: 
         result = extreme("minimum")(result, high)
     result = np.positive(as_array(a)) if low is high is None else result
     return result if out is None else into_broadcast(out, result)
+
+
+def _bounds_of_clip(low: Any, high: Any, least: Any, most: Any) -> tuple[Any, Any]:
+    """The bounds by position, or both by keywords. Raises for one of each kind, as NumPy does."""
+    if low is np._NoValue and high is np._NoValue:
+        return least, most
+    for name, bound in (("a_min", low), ("a_max", high)):
+        if bound is np._NoValue:
+            message = f"clip() missing 1 required positional argument: {name!r}"
+            raise DtypeError(message, hint="give both bounds, None for one that is open", where=source.user_line())
+    if least is not np._NoValue or most is not np._NoValue:
+        message = "Passing `min` or `max` keyword argument when `a_min` and `a_max` are provided is forbidden."
+        raise ScalarError(message, hint="give the bounds once", where=source.user_line())
+    return low, high
 
 
 def _clip_with(a: Any, low: Any, high: Any, **keywords: Any) -> Any:
@@ -228,6 +244,8 @@ def iscomplex(x: Any) -> Any:
 
 @implements(np.copy)
 def copy(a: Any, order: str = "K", subok: bool = False) -> Any:
+    if not isinstance(order, str):
+        raise DtypeError(f"order must be str, not {type(order).__name__}", hint="give 'C', 'F', 'A' or 'K'")
     return views.in_order(traced_ops.copy(a), order)
 
 

@@ -334,7 +334,9 @@ def call_loop(
     if signature is not None or op is None or op.loops is not ufunc:
         inputs = [_cast_operand(x, r, t, casting) for x, r, t in zip(inputs, resolved, types, strict=False)]
     if compose is not None:
-        result = compose(*inputs)
+        # Formulas call NumPy's functions, which would compute an array of constants alone.
+        is_recorded = any(isinstance(x, Traced) for x in inputs)
+        result = compose(*(inputs if is_recorded else map(as_traced, inputs)))
     else:
         assert op is not None
         is_named = signature is not None and op.promotion != "bool"  # truth values are computed as such

@@ -27,7 +27,11 @@ class CoreAxes:
         ranks = _RANKS.get(ufunc.__name__)
         axes, axis = keywords.pop("axes", None), None
         if ranks is not None and max(ranks) == 1:
-            axis, keeps = keywords.pop("axis", None), keywords.pop("keepdims", False)
+            axis, keeps = keywords.pop("axis", np._NoValue), keywords.pop("keepdims", False)
+            if type(axis) is bool or axis is None:
+                message = "an integer is required as the axis of vectors"
+                raise DtypeError(message, hint="name it, or leave axis= out", where=source.user_line())
+            axis = None if axis is np._NoValue else axis
             if axes is not None and axis is not None:
                 raise DtypeError("cannot specify both 'axis' and 'axes'", hint="leave one out")
             self._kept = -1 if keeps else None

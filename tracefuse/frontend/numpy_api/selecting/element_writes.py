@@ -82,7 +82,7 @@ def _check_safe(values: Any, target: Any) -> None:
 
 def _check_apart(values: Any, target: Any) -> None:
     """Raises for values in the memory of the array that np.place changes, which NumPy reads while it writes them."""
-    is_shared = isinstance(values, Traced) and values.memory is not None and values.memory is target.memory
+    is_shared = isinstance(values, Traced) and views.owner_of(values) is views.owner_of(target)
     if is_shared and values.value.dtype is target.value.dtype:
         raise missing("np.place of values in the memory of the array", "write np.place(x, mask, values.copy())")
 
@@ -191,6 +191,7 @@ def _fill_wrapped(a: Any, value: Any, target: Any) -> None:
 
 @implements(np.put_along_axis)
 def put_along_axis(arr: Any, indices: Any, values: Any, axis: Any) -> None:
+    require_array(arr, "flat" if axis is None else "ndim")
     check_is_array(indices)
     if axis is None:
         if len(as_array(indices).extents) != 1:

@@ -57,10 +57,16 @@ def _register_median(function: Any, name: str) -> None:
             _check_overwritten(a, axis, overwrite_input)
             _check_holds_nan(a, out)
             x = _in_type_of_mean(x, out)
-        elif out is not None and x.recorder.decide(product(x.extents), "==", 0, "whether an array has elements"):
+        elif (out is not None or type(keepdims) is not bool) and x.recorder.decide(
+            product(x.extents), "==", 0, "whether an array has elements"
+        ):  # np.nanmean writes into arrays of other shapes, and takes no truth value of NumPy
             return np.nanmean(a, axis, out=out, keepdims=keepdims)
+        target, keepdims = _without_reduced(out, x, axis, keepdims)
         result = call_whole(op_named(name), f"np.{name}", {"a": x, "axis": axis, "keepdims": keepdims})
-        return _stored(result, out) if function is np.nanmedian else moments.stored(result, out)
+        if out is None:
+            return result
+        (_stored if function is np.nanmedian else moments.stored)(result, target)
+        return out
 
     implements(function)(median)
 
@@ -98,6 +104,18 @@ def _check_holds_nan(a: Any, out: Any) -> None:
     if not takes and not traced_ops.holds_everywhere(traced_ops.apply("eq", x, x)):
         message = f"Cannot cast array data from {kind} to {target} according to the rule 'same_kind'"
         raise DtypeError(message, hint="give out= of a float type", where=source.user_line())
+
+
+def _without_reduced(out: Any, x: Any, axis: Any, keepdims: Any) -> tuple[Any, Any]:
+    """The part of `out` that takes a result, and whether the result keeps the axes that are reduced.
+
+    With `keepdims`, NumPy writes to the first elements along these axes, whatever the extents of `out`.
+    """
+    if out is None or not keepdims:
+        return out, keepdims
+    rank = len(x.extents)
+    reduced = traced_ops.axes_of(axis, rank)
+    return out[(..., *(0 if k in reduced else slice(None) for k in range(rank)))], False
 
 
 def _stored(result: Any, out: Any) -> Any:
@@ -292,17 +310,23 @@ def _register_quantiles(function: Any, name: str, *, skip: bool, percent: bool) 
             _check_quantiles(q, 100 if percent else 1)
         if skip and x.recorder.decide(product(x.extents), "==", 0, "whether a quantile has elements"):
             return np.nanmean(x, axis, out=out, keepdims=keepdims)  # as NumPy does
+        target, keepdims = _without_reduced(out, x, axis, keepdims)
         if x.recorder.device is None:
             more = {"weights": weights, "method": method, "keepdims": keepdims}
             result = call_whole(op_named(name), f"np.{name}", {"a": x, "q": q, "axis": axis, **more})
-            if skip or out is None:
-                return _stored(result, out)  # NumPy casts without a check where it skips NaN
             takes_elements = method in _SELECTING or (method == "linear" and not percent and _is_integer(q))
-            if takes_elements and weights is None:
-                return into_selected(out, broadcast_over(result, out))
-            return into_broadcast(out, result)
+            if out is None:
+                return result
+            if skip:
+                _stored(result, target)  # NumPy casts without a check where it skips NaN
+            elif takes_elements and weights is None:
+                into_selected(target, broadcast_over(result, target))
+            else:
+                into_broadcast(target, result)
+            return out
         refuse(f"np.{name}", weights=weights)
-        return _quantiles(name, a, q, axis, out, method, keepdims, skip=skip, percent=percent)
+        result = _quantiles(name, a, q, axis, target, method, keepdims, skip=skip, percent=percent)
+        return result if out is None else out
 
     implements(function)(quantile)
 

@@ -86,6 +86,7 @@ def ptp(a: Any, axis: Any = None, out: Any = None, keepdims: Any = False) -> Any
 
 @implements(np.count_nonzero)
 def count_nonzero(a: Any, axis: Any = None, *, keepdims: Any = False) -> Any:
+    keepdims = False if axis is None and not keepdims else keepdims  # any false value, of whatever type
     return traced_ops.reduce("sum", apply("ne", a, 0), axis, None, None, keepdims)
 
 

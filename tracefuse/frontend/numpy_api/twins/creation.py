@@ -7,6 +7,7 @@ known, where Python asks for them. Types that are not traced, and calls outside 
 from __future__ import annotations
 
 import functools
+import itertools
 import operator
 import sys
 from collections.abc import Callable, Mapping
@@ -17,7 +18,7 @@ import numpy as np
 
 from tracefuse import dtypes, source
 from tracefuse.dtypes import dtype_of
-from tracefuse.errors import DtypeError
+from tracefuse.errors import DtypeError, ShapeError
 from tracefuse.frontend.numpy_api.arrangement import grids, strided_views
 from tracefuse.frontend.numpy_api.library_calls import random_calls, sampled_functions
 from tracefuse.frontend.numpy_api.protocols.list_arguments import TAKING_LISTS
@@ -314,6 +315,21 @@ def array(recorder: Recorder, object: Any, dtype: Any = None, *, copy: Any = Tru
     )
     missing = ndmin - len(result.extents)
     return shaping.expand_dims(result, tuple(range(missing))) if missing > 0 else result
+
+
+@_replaces(np.fromiter)
+def fromiter(recorder: Recorder, iter: Any, dtype: Any, count: Any = -1, **more: Any) -> Any:
+    number = operator.index(count)
+    entries = [*itertools.islice(iter, None if number < 0 else number)]
+    if not holds_traced(entries):
+        return recorded_constant(recorder, np.fromiter(entries, dtype, number, **more))
+    if len(entries) < number:
+        raise ShapeError(
+            f"iterator too short: Expected {number} but iterator had only {len(entries)} items.", hint="leave count out"
+        )
+    if any(np.ndim(entry) for entry in entries):
+        raise ShapeError("setting an array element with a sequence.", hint="write np.array([*values])")
+    return _of_traced(entries, dtype)
 
 
 @_replaces(np.ascontiguousarray)

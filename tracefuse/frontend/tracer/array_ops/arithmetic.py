@@ -104,9 +104,33 @@ def power(a: Any, b: Any) -> Any:
         special = _constant_power(a, b)
         if special is not None:
             return special
-    if _is_half(a, b) and compute.name in ("float32", "float64"):
+    # Of float16, NumPy's operator takes it of a number of Python alone.
+    has_root = compute.name in ("float32", "float64") or (
+        compute.name == "float16" and isinstance(b, Traced) and b.weak == "float"
+    )
+    if has_root and _is_half(a, b):
         return apply("sqrt", astype(as_traced(a), compute, copy=False))
-    return apply("pow", a, b)
+    raised = apply("pow", a, b)
+    return _as_root(a, b, raised) if _is_one_element(a, b) and compute.name in ("float32", "float64") else raised
+
+
+def _is_one_element(base: Any, exponent: Any) -> bool:
+    """Whether one element is the exponent of several: NumPy takes the root if it is 0.5."""
+    if not isinstance(exponent, Traced) or exponent.recorder.differentiated:
+        return False
+    is_array = isinstance(base, Traced) and base.value.dtype.is_floating and not (base.weak or base.is_immutable)
+    if not is_array or any(extent != 1 for extent in exponent.extents):
+        return False
+    # Of two single elements NumPy's loop has the exponent's step, 0 if they have other axes.
+    is_single = all(extent == 1 for extent in base.extents)
+    return not exponent.extents or not is_single or len(base.extents) not in (0, len(exponent.extents))
+
+
+def _as_root(base: Any, exponent: Any, power: Any) -> Any:
+    """A power whose elements with the exponent 0.5 are roots: NaN of -infinity, and -0 of -0."""
+    is_half = apply("eq", exponent, 0.5)
+    is_least, is_zero = (apply("logical_and", is_half, apply("eq", base, one)) for one in (-math.inf, 0))
+    return apply("where", is_least, math.nan, apply("where", is_zero, base, power))
 
 
 def _is_half(base: Any, exponent: Any) -> bool:

@@ -14,6 +14,7 @@ import numpy as np
 
 from tracefuse import source
 from tracefuse.dtypes import uint64
+from tracefuse.errors import DtypeError
 from tracefuse.frontend.tracer.record.assumptions import ScalarGuard
 from tracefuse.frontend.tracer.record.recorder import Recorder
 from tracefuse.frontend.tracer.values.host_numbers import ConstantNumber, HeldNumber
@@ -27,6 +28,22 @@ def cut_off(value: Any) -> Any:
     if isinstance(value, Traced):
         is_float = value.on_host and value.value.dtype.kind == "float"
     return int(value) if is_float else value
+
+
+def _is_truth(value: Any) -> bool:
+    return type(value) is bool or (isinstance(value, Traced) and value.weak == "bool")
+
+
+def as_count(value: Any) -> Any:
+    """Returns a truth value of Python, which is a count in NumPy, as an integer; any other value as it is."""
+    return int(value) if _is_truth(value) else value
+
+
+def as_extent(value: Any) -> Any:
+    """Returns an entry of a shape as `as_size` does. Raises DtypeError for a truth value, which NumPy does not take."""
+    if _is_truth(value):
+        raise DtypeError("an integer is required as a size, not a truth value", hint="write int(size)")
+    return as_size(value)
 
 
 def as_size(value: Any, pins: bool = True) -> Any:

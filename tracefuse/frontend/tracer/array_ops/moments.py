@@ -76,9 +76,8 @@ def var(
     _check_type(as_tensor(x).value.dtype, dtype)
     values = as_tensor(x) if dtype is None else astype(as_tensor(x), dtype, copy=False)
     if values.value.dtype.is_complex:
-        result = _complex_variance(values, axis, freedom_of(ddof, correction), keepdims, _given(mean), where)
-        result = result if dtype is None else astype(result, dtype)
-        return stored(result, out)
+        kind = None if dtype is None else dtype_of(dtype)
+        return stored(_complex_variance(values, axis, freedom_of(ddof, correction), keepdims, mean, where, kind), out)
     mask, ddof = _mask(where), freedom_of(ddof, correction)
     kind = _as_floats(values, None).value.dtype
     taking = None if out is None else as_tensor(out).value.dtype
@@ -109,12 +108,16 @@ def divided_by_count(total: Any, count: Any) -> Any:
     return astype(apply("div", total, astype(count, wide, copy=False)), kind, copy=False)
 
 
-def _complex_variance(values: Traced, axis: Any, ddof: Any, keepdims: Any, mean: Any, where: Any) -> Any:
-    """The real variance of complex numbers. With a ddof the squares of both parts are added before the division.
+def _complex_variance(
+    values: Traced, axis: Any, ddof: Any, keepdims: Any, mean: Any, where: Any, kind: DType | None
+) -> Any:
+    """The variance of complex numbers, which is real. With a ddof the squares of both parts are added before division.
 
-    By parts, no freedom left (n <= ddof) would give inf + 0 / 0 for numbers that deviate in one part only.
+    By parts, no freedom left (n <= ddof) would give inf + 0 / 0 for numbers that deviate in one part only. kind: the
+    complex type that the caller names, in which NumPy divides: by 0, the imaginary part becomes NaN.
     """
-    if isinstance(ddof, (int, float, np.number)) and ddof == 0:
+    mean = _given(mean)
+    if kind is None and isinstance(ddof, (int, float, np.number)) and ddof == 0:
         means = (None, None) if mean is None else (apply("real", mean), apply("imag", mean))
         parts = [
             var(apply(part, values), axis, None, None, ddof, keepdims, mean=part_mean, where=where)
@@ -126,7 +129,7 @@ def _complex_variance(values: Traced, axis: Any, ddof: Any, keepdims: Any, mean:
     squares = [apply("mul", part, part) for part in (apply("real", deviation), apply("imag", deviation))]
     total = reduce("sum", apply("add", *squares), axis, None, None, keepdims, where=mask)
     freedom = apply("maximum", apply("sub", _count(values, axis, keepdims, mask, total.value.dtype), ddof), 0)
-    return apply("div", total, freedom)
+    return apply("div", total if kind is None else astype(total, kind), freedom)
 
 
 def freedom_of(ddof: Any, correction: Any) -> Any:

@@ -17,7 +17,7 @@ from tracefuse.dtypes import dtype_of, int64
 from tracefuse.errors import DtypeError, IndexTypeError, OutOfRangeError, ScalarError, ShapeError
 from tracefuse.frontend.tracer.array_ops.index_keys import IndexPlan, plan_of, require_known_positions
 from tracefuse.frontend.tracer.array_ops.index_progressions import regular_elements
-from tracefuse.frontend.tracer.array_ops.integers_as_sizes import as_size
+from tracefuse.frontend.tracer.array_ops.integers_as_sizes import as_extent
 from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_tensor, as_traced, astype, axes_of, copy, located
 from tracefuse.frontend.tracer.record.appended_rows import RowRange, with_ranges
 from tracefuse.frontend.tracer.record.recorder import Recorder
@@ -34,7 +34,7 @@ def _extents(shape: Any, recorder: Recorder) -> tuple[Extent, ...]:
     """Converts a shape parameter, an integer or a sequence of integers and sizes, to extents."""
     entries = shape if isinstance(shape, (tuple, list)) else (shape,)
     result = []
-    for entry in map(as_size, entries):
+    for entry in map(as_extent, entries):
         if isinstance(entry, SymbolicSize):
             result.append(recorder.simplify(entry.extent))
         elif isinstance(entry, Expression):

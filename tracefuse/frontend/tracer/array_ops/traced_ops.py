@@ -90,7 +90,9 @@ def located(function: Callable[..., Any]) -> Callable[..., Any]:
             return function(*arguments, **keywords)
         except TracefuseError as error:
             if error.where is None:
-                raise type(error)(error.message, hint=error.hint, where=source.user_line()) from None
+                raise type(error)(
+                    error.message, hint=error.hint, where=source.user_line(), runs_function=error.runs_function
+                ) from None
             raise
 
     call.__name__, call.__doc__, call.__wrapped__ = function.__name__, function.__doc__, function  # type: ignore[attr-defined]
@@ -319,6 +321,7 @@ def _reduced_axes(op: Reduction, axis: Any, rank: int) -> tuple[int, ...]:
     names = axis if isinstance(axis, tuple) else (axis,)
     if any(isinstance(name, (bool, list)) for name in names):
         raise DtypeError(f"an integer is required as the axis of a reduction, not {axis!r}", hint="write axis=(0, 1)")
+    axis = operator.index(axis) if isinstance(axis, Traced) and not axis.extents else axis  # type: ignore[arg-type]
     if rank == 0 and op.result != "float" and isinstance(axis, (int, np.integer)) and axis in (0, -1):
         return ()
     return axes_of(axis, rank)

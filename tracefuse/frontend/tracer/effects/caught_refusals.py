@@ -24,6 +24,8 @@ def _notice(error: TracefuseError) -> None:
     recorder = current.get()
     if recorder is not None and recorder.alive:
         settle(recorder)
+        if recorder.body is not None:  # of one of tracefuse's loops or branches; other loops are unrolled
+            error.runs_function = False
         recorder.refusals.append(error)
 
 

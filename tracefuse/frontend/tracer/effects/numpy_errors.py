@@ -88,6 +88,15 @@ def _of_numpy(error: Exception, name: str, arguments: Sequence[Any], keywords: M
     return raised[0]
 
 
+def raised_by_numpy(function: Callable[..., Any], arguments: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
+    """Returns what a function of NumPy raises for arrays of the types and sizes of its operands; None for nothing."""
+    traced = list(_traced_in([*arguments, dict(keywords)]))
+    recorder = traced[0].recorder if traced else None
+    if recorder is None or sum(math.prod(map(recorder.known, one.extents)) for one in traced) > MOST_ELEMENTS:
+        return None
+    return _raised(function, _samples([list(arguments), dict(keywords)], recorder, True))
+
+
 def _of_the_class_of(raised: Exception, error: Exception) -> Exception | None:
     """Returns tracefuse's error of the class of NumPy's, with the text of its own; None if that is of this class."""
     builtin = next(kind for kind in type(raised).__mro__ if kind.__module__ == "builtins")

@@ -41,6 +41,26 @@ def only_reads(function: Callable[..., Any], arguments: Sequence[Any]) -> bool:
     return module.partition(".")[0] == "numpy" and function.__name__ not in _WRITING
 
 
+class GivenArguments:
+    """Returns the leaves of the arguments of each call. Those that are equal in all calls are tested once.
+
+    placed: leaves, and the places of operands among them. is_written: see `given`.
+    """
+
+    __slots__ = ("_changing", "_leaves", "_options")
+
+    def __init__(self, placed: Sequence[Any], *, is_written: bool) -> None:
+        self._leaves, self._options = list(placed), {"is_written": is_written}
+        kinds = (PassedFunction, PassedDict, PlaceOfOperand, np.ndarray)
+        self._changing = [(k, leaf) for k, leaf in enumerate(placed) if isinstance(leaf, kinds)]
+
+    def __call__(self, arrays: Sequence[Any]) -> list[Any]:
+        leaves = self._leaves.copy()
+        for position, leaf in self._changing:
+            leaves[position] = given(leaf, arrays, **self._options)
+        return leaves
+
+
 def given(argument: Any, arrays: Sequence[Any], *, is_written: bool) -> Any:
     """Returns an argument of a call. is_written: the function may write it, so that arrays are read-only."""
     if isinstance(argument, (PassedFunction, PassedDict)):

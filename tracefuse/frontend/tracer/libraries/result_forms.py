@@ -37,6 +37,8 @@ def take_apart(result: Any, leaves: list[Any]) -> Form:
 
     Raises UnsupportedError for objects of Python and of the user, and for arrays of unsupported types.
     """
+    if type(result) is np.ndarray:
+        return _leaf(result, leaves)
     if is_masked_constant(result):
         raise UnsupportedError("it returns np.ma.masked, since every element is masked")
     if is_masked_array(result):

@@ -25,7 +25,7 @@ from tracefuse.frontend.tracer.captured import routes
 from tracefuse.frontend.tracer.captured.captures import Place
 from tracefuse.frontend.tracer.effects.caught_errors import handler_around
 from tracefuse.frontend.tracer.effects.questions import Answers, SizeQuestion
-from tracefuse.frontend.tracer.libraries.given_arguments import PlaceOfOperand, given, only_reads
+from tracefuse.frontend.tracer.libraries.given_arguments import GivenArguments, PlaceOfOperand, only_reads
 from tracefuse.frontend.tracer.libraries.passed_functions import (
     WITH_EFFECTS,
     NotPassed,
@@ -160,8 +160,10 @@ def call_between_stages(
     answers = _answers_of(recorder, name, where)
     may_catch = handler_around() == "try"
 
+    arguments_of = GivenArguments(placed, is_written=not only_reads(function, placed))
+
     def run(*arrays: Any) -> CallResults:
-        return _results(function, name, where, structure, placed, arrays, may_catch)
+        return _results(function, name, where, structure, arguments_of(arrays), may_catch)
 
     reads = tuple(operand.number for operand in operands)
     questions: list[CallQuestion] = []
@@ -286,11 +288,12 @@ def _placed_function(name: str, function: FunctionType, operands: list[Traced | 
 
 
 def _results(
-    function: Callable[..., Any], name: str, where: str | None, structure: Any, placed: Sequence[Any],
-    arrays: Sequence[Any], may_catch: bool,
+    function: Callable[..., Any], name: str, where: str | None, structure: Any, leaves: Sequence[Any], may_catch: bool
 ) -> CallResults:  # fmt: skip
-    """Calls the function on the arrays of a call. Its errors carry the user's line, or are results, if `may_catch`."""
-    leaves = [given(argument, arrays, is_written=not only_reads(function, placed)) for argument in placed]
+    """Calls the function on the arguments of a call. Its errors carry the user's line, or are results, if `may_catch`.
+
+    leaves: of the arguments.
+    """
     results: list[Any] = []
     try:
         try:

@@ -84,5 +84,5 @@ def _text(positional: tuple[Any, ...], named: tuple[tuple[str, Any], ...]) -> st
 def _refuse(name: str) -> Any:
     raise TraceError(
         f"{name} while a function is traced: later calls would not run it",
-        hint="call it outside of the fused function", where=source.user_line(),
+        hint="call it outside of the fused function", where=source.user_line(), runs_function=True,
     )  # fmt: skip

@@ -36,7 +36,7 @@ def _read(value: Any, place: Place) -> Any:
 def _refuse(name: str) -> TraceError:
     return TraceError(
         f"{name} is changed while a function is traced: later calls would not change it",
-        hint="change it outside of the fused function", where=source.user_line(),
+        hint="change it outside of the fused function", where=source.user_line(), runs_function=True,
     )  # fmt: skip
 
 
@@ -127,12 +127,27 @@ def _catch_warnings(*arguments: Any, **keywords: Any) -> Any:
     return warnings.catch_warnings(*arguments, **keywords)
 
 
+def _refuses_print_options(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns the twin of a function that sets how texts of arrays look, which each call makes after its kernels."""
+
+    @source.forwards
+    @functools.wraps(original)
+    def call(*arguments: Any, **keywords: Any) -> Any:
+        raise UnsupportedError(
+            f"np.{original.__name__} in a fused function, whose texts of arrays are made with the options of its end",
+            hint="make the text outside of the fused function", where=source.user_line(),
+        )  # fmt: skip
+
+    return call
+
+
 ENVIRONMENT = EnvironmentTwin()
 TWINS: dict[int, Any] = {
     id(os.environ): ENVIRONMENT, id(os.getenv): _getenv,
     **{id(one): _checked_error_state(one) for one in (np.errstate, np.seterr)},
     **{id(one): _checked_filter(one) for one in (warnings.simplefilter, warnings.filterwarnings)},
     id(warnings.catch_warnings): _catch_warnings,
+    **{id(one): _refuses_print_options(one) for one in (np.printoptions, np.set_printoptions)},
 }  # fmt: skip
 """Twins of the objects that give environment variables and set the treatment of errors and warnings, by id."""
 MODULES = (warnings,)

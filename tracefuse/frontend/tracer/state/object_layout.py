@@ -128,6 +128,6 @@ def refuse_calls_by_metaclass(cls: type, place: Place) -> type:
     if not is_of_library(owner.__module__):
         raise TraceError(
             f"{place.path} is a class whose calls run {owner.__qualname__}.__call__, which a trace does not see",
-            hint="create the object outside of the fused function", where=place.where,
+            hint="create the object outside of the fused function", where=place.where, runs_function=True,
         )  # fmt: skip
     return cls

@@ -2,13 +2,15 @@
 
 Instances of classes that have no shadows (enums, exceptions, numbers with attributes, classes whose metaclass has
 methods of Python's protocols), thread locals and weak dictionaries have no overlays: a write to one happens while the
-function is traced, and at no later call. Such a write is undone and refused.
+function is traced, and at no later call. Such a write is undone and refused. So is what moves the position in a file.
 
 Must not know: overlays of values, fusions.
 """
 
 from __future__ import annotations
 
+import io
+import sys
 import threading
 import weakref
 from collections import deque
@@ -61,6 +63,10 @@ class OutsideObjects:
     def _note(self, value: Any, place: Place) -> None:
         if id(value) in self._watched:
             return
+        if isinstance(value, io.IOBase):
+            if (position := _position_of(value)) is not None:
+                self._watched[id(value)] = value, position, _position_of, place
+            return
         reads = _class_attributes if isinstance(value, type) else _attributes_of
         contents = _entries_of if isinstance(value, _CONTAINERS) else reads
         self._watched[id(value)] = value, contents(value), contents, place
@@ -73,6 +79,12 @@ class OutsideObjects:
         """Raises UnsupportedError if the trace changed an object."""
         for value, before, contents, place in self._watched.values():
             if not _is_same(contents(value), before):
+                if isinstance(value, io.IOBase):
+                    raise UnsupportedError(
+                        f"the function reads or writes {place.path}, whose type is {type(value).__name__}; no later "
+                        "call would do so", where=place.where,
+                        hint="read it outside of the fused function and pass what it holds; return what goes into it",
+                    )  # fmt: skip
                 raise UnsupportedError(
                     f"the function changes {place.path}, whose type is {type(place.value).__name__}; no later call "
                     "would change it",
@@ -94,7 +106,24 @@ class OutsideObjects:
 def _is_of_program(value: Any) -> bool:
     """Whether an object is one whose attributes the program itself writes."""
     cls = value if isinstance(value, type) else type(value)
-    return isinstance(value, _OF_LIBRARIES) or not is_of_library(cls.__module__)
+    return isinstance(value, (*_OF_LIBRARIES, io.IOBase)) or not is_of_library(cls.__module__)
+
+
+def _position_of(file: io.IOBase) -> tuple[int, int] | None:
+    """The position in a file and its size; None for streams, which have none, and between two steps of an iteration."""
+    streams = (sys.stdin, sys.stdout, sys.stderr)
+    if not isinstance(file, _FILES) or any(file is one for one in streams) or file.closed or not file.seekable():
+        return None
+    try:
+        position = file.tell()
+    except OSError:
+        return None
+    size = file.seek(0, io.SEEK_END)
+    file.seek(position)
+    return position, size
+
+
+_FILES = (io.StringIO, io.BytesIO, io.TextIOWrapper, io.BufferedIOBase, io.FileIO)
 
 
 def _attributes_of(value: Any) -> dict[str, Any]:
@@ -128,11 +157,17 @@ def _is_same(now: Any, before: Any) -> bool:
         return now.keys() == alive.keys() and all(now[key] is value for key, value in alive.items())
     if isinstance(now, set):
         return now == {one for one in before if not _is_gone(one)}
+    if isinstance(before, tuple):
+        return bool(now == before)
     return len(now) == len(before) and all(one is other for one, other in zip(now, before, strict=True))
 
 
 def _restore(value: Any, now: Any, before: Any) -> None:
-    if isinstance(value, dict):
+    if isinstance(value, io.IOBase):
+        if now is not None and now[1] > before[1]:
+            value.truncate(before[1])
+        value.seek(before[0])
+    elif isinstance(value, dict):
         for key in now.keys() - before.keys():
             dict.pop(value, key, None)
         dict.update(value, {key: one for key, one in before.items() if now.get(key, ABSENT) is not one})

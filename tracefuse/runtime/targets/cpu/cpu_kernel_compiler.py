@@ -48,8 +48,11 @@ class CpuKernelCompiler(KernelCompiler):
     def compiles_loops(self) -> bool:
         return True
 
-    def can_replay(self, entry: object) -> bool:
-        return can_launch(entry)
+    def replayable(self, function: Any) -> Any | None:
+        entry = self.entry(function)
+        return entry if can_launch(entry) else None
+
+    replays_copies = True
 
     def chain(self, missed: Callable[[Any], Any], make: Callable[[Any, Any], Any]) -> ReplayChain | None:
         return ReplayChain(missed, make) if can_replay() else None

@@ -20,8 +20,11 @@ from tracefuse.kernel.cuda.cuda_table import CudaTable
 from tracefuse.kernel.cuda.emit_cuda import canonical_cuda, emit_cuda
 from tracefuse.kernel.cuda.emit_table import fits_table
 from tracefuse.kernel.cuda.graph_nodes import GraphNode, KernelNode, RecordedNode
+from tracefuse.kernel.cuda.replayed_launches import ReplayedKernel, ReplayedTable
 from tracefuse.kernel.kernel_ir import Kernel
+from tracefuse.kernel.llvm.device_records import DeviceChain
 from tracefuse.runtime.devices import cuda_arrays
+from tracefuse.runtime.devices.cuda_layout import device_calls
 from tracefuse.runtime.targets.cuda.absent_gpu import refuse_to_run
 from tracefuse.runtime.targets.kernel_compiler import KernelCompiler
 
@@ -32,8 +35,10 @@ class CudaKernelCompiler(KernelCompiler):
     def __init__(self, device: int, architecture: str) -> None:
         self.device = device
         self.compiler = CudaCompiler(architecture)
+        self._disk: DiskCache | None = None
 
     def compile(self, kernel: Kernel, disk: DiskCache | None = None) -> Any:
+        self._disk = disk
         return self.compiler.compile(kernel, disk)
 
     def renamed(self, function: Any, kernel: Kernel) -> Any:
@@ -55,6 +60,16 @@ class CudaKernelCompiler(KernelCompiler):
     def joined(self, function: Any) -> Callable[..., None]:
         with cuda_arrays.on_device(self.device):
             return CudaTable(function, self.compiler.compile_table(function), self.device)
+
+    def replayable(self, function: Any) -> Any | None:
+        return ReplayedKernel(function, self.device) if isinstance(function, CudaFunction) else None
+
+    def replayable_together(self, function: Any) -> Any | None:
+        return ReplayedTable(function, self.compiler.compile_table(function), self.device)
+
+    def chain(self, missed: Callable[[Any], Any], make: Callable[[Any, Any], Any]) -> DeviceChain | None:
+        calls = device_calls(self.device)
+        return None if calls is None else DeviceChain(missed, calls, self._disk)
 
     @property
     def has_graphs(self) -> bool:
