@@ -71,6 +71,11 @@ def test_functions_with_rare_paths_do_not_take_them_for_elements_behind_the_last
         np.testing.assert_allclose(fused(x), np.log(x) + np.tan(x), rtol=1e-13)
 
 
+def test_functions_with_rare_paths_of_the_narrowest_elements() -> None:
+    x = np.arange(300).astype(np.uint8)
+    np.testing.assert_array_equal(fuse(lambda x: np.tan(x * 1.0) > 0)(x), np.tan(x * 1.0) > 0)
+
+
 def test_rows_at_positions_and_elements_at_a_distance() -> None:
     x, positions = np.arange(600.0).reshape(20, 30), np.array([3, -1, 0, 19, 3])
     np.testing.assert_array_equal(fuse(lambda x, p: x[p] * 2)(x, positions), x[positions] * 2)
