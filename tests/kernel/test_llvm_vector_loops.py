@@ -76,6 +76,12 @@ def test_functions_with_rare_paths_of_the_narrowest_elements() -> None:
     np.testing.assert_array_equal(fuse(lambda x: np.tan(x * 1.0) > 0)(x), np.tan(x * 1.0) > 0)
 
 
+@pytest.mark.parametrize("axis", [0, 1])
+def test_kernels_of_loops_in_vectors_and_others_have_each_guard_once(axis: int) -> None:
+    x = np.random.default_rng(2).random((9, 40))
+    np.testing.assert_array_equal(fuse(lambda x: np.sin(x).argmax(axis))(x), np.sin(x).argmax(axis))
+
+
 def test_rows_at_positions_and_elements_at_a_distance() -> None:
     x, positions = np.arange(600.0).reshape(20, 30), np.array([3, -1, 0, 19, 3])
     np.testing.assert_array_equal(fuse(lambda x, p: x[p] * 2)(x, positions), x[positions] * 2)

@@ -10,7 +10,7 @@ are in `kernel/llvm/widened_math.py`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from tracefuse.caches import memoized
@@ -35,6 +35,7 @@ from tracefuse.kernel.llvm.rare_paths import (
     lanes_declaration,
     lanes_symbol,
     lanes_text,
+    variant_widths,
     vector_guard,
 )
 from tracefuse.kernel.llvm.text_builder import (
@@ -321,9 +322,17 @@ def functions(symbols: Iterable[str], declarations: dict[str, str], processor: P
             )
             declarations.update(texts[symbol].declarations)
             pending += texts[symbol].called
-    sorted_texts = [texts[symbol] for symbol in sorted(texts)]
+    # The guard of a rare function has the variants that LLVM's vectorizer may call.
+    repeated = [symbol for symbol in texts if _is_repeated(symbol, texts, processor.vector_bits)]
+    sorted_texts = [texts[symbol] for symbol in sorted(texts) if symbol not in repeated]
     kept = [symbol for function in sorted_texts for symbol in function.kept]
     return [*(function.text for function in sorted_texts), *([kept_text(kept)] if kept else [])]
+
+
+def _is_repeated(symbol: str, texts: Mapping[str, _FunctionText], vector_bits: int) -> bool:
+    """Return whether a variant of a guard is part of the text of its guard."""
+    name, lanes = function_and_lanes(symbol)
+    return lanes in variant_widths(vector_bits) and FUNCTIONS[name].is_rare and name in texts
 
 
 def lanes_functions(symbol: str, declarations: dict[str, str], processor: Processor) -> list[str]:

@@ -39,11 +39,11 @@ def call_attributes(symbol: str, arguments: int, vector_bits: int) -> str:
     """Return the attributes of a guard's calls, which name its vector variants. arguments: of the rare function."""
     guard = guard_symbol(symbol)
     signature = "v" * (arguments + 2)
-    listed = [f"_ZGV_LLVM_N{width}{signature}_{guard}({guard}.v{width})" for width in _widths(vector_bits)]
+    listed = [f"_ZGV_LLVM_N{width}{signature}_{guard}({guard}.v{width})" for width in variant_widths(vector_bits)]
     return f'nounwind willreturn memory(none) "vector-function-abi-variant"="{",".join(listed)}"'
 
 
-def _widths(vector_bits: int) -> Iterator[int]:
+def variant_widths(vector_bits: int) -> Iterator[int]:
     """Yield the vector widths that have variants: up to the 16-bit elements of a register."""
     width = 2
     while width <= vector_bits // 16:
@@ -59,7 +59,7 @@ def guard_texts(symbol: str, result: str, arguments: Sequence[str], vector_bits:
     """
     guard = guard_symbol(symbol)
     texts = [_scalar_guard(symbol, result, arguments)]
-    widths = tuple(_widths(vector_bits))
+    widths = tuple(variant_widths(vector_bits))
     texts += [vector_guard(symbol, result, arguments, width) for width in widths]
     return texts, [guard, *(f"{guard}.v{width}" for width in widths)]
 
