@@ -197,6 +197,27 @@ def test_more_than_two_to_the_31_elements() -> None:
     assert bool((result == x * 2).all())
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("shape", [(15, 1300, 1111), (3, 2100, 2903)])
+def test_columns_that_no_block_holds(shape: tuple[int, ...], dtype: str) -> None:
+    def normalized(x: Any) -> Any:
+        e = np.exp(x - x.max(1, keepdims=True))
+        return x / np.sqrt((x * x).sum(1, keepdims=True) + 1), e / e.sum(1, keepdims=True)
+
+    x = cupy.random.default_rng(1).standard_normal(shape, dtype="float32").astype(dtype)
+    for own, wide in zip(fuse(normalized)(x), normalized(x.astype("float64")), strict=True):
+        assert float(abs(own - wide).max() / wide.max()) < (2e-3 if dtype == "float16" else 1e-6)
+
+
+@pytest.mark.parametrize("columns", [2, 3, 4, 7, 15])
+def test_large_matrices_of_few_columns_are_transposed(columns: int) -> None:
+    for dtype in ("uint8", "float16", "float32", "float64"):
+        x = cupy.arange((24 << 20) // columns * columns, dtype="int64").astype("uint8").astype(dtype)
+        x = x.reshape(-1, columns)
+        result = fuse(lambda x, y: x.T + y)(x, cupy.zeros_like(x.T, order="C"))
+        assert bool((result == x.T).all())
+
+
 def test_functions_see_cupys_module_and_class_and_numpys_scalars() -> None:
     def function(x: Any, s: Any) -> Any:
         xp = cupy.get_array_module(x)

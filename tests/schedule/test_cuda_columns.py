@@ -157,3 +157,27 @@ def test_elements_are_loaded_before_the_results_of_chunks_are_stored() -> None:
     assert names(lowered) == ["split_0", "split_1"]
     allocated = [s.buffer for s in ir.walk_statements(lowered.kernels[1].body) if isinstance(s, ir.Allocate)]
     assert any(b.name.startswith("x0") for b in allocated)
+
+
+def softmax_of_columns(x: Any) -> Any:
+    e = np.exp(x - x.max(-2, keepdims=True))
+    return e / e.sum(-2, keepdims=True)
+
+
+def scaled_and_summed(x: Any) -> Any:
+    total = (x * x).sum(-2, keepdims=True)
+    return x * 2, x / (total + 1), total
+
+
+@pytest.mark.parametrize("function", [softmax_of_columns, scaled_and_summed])
+@pytest.mark.parametrize(("shape", "dtype"), [((2, 140, 301), np.float16), ((140, 601), np.float32)])
+def test_columns_that_are_read_again_from_memory_are_stored_in_long_runs(
+    function: Any, shape: tuple[int, ...], dtype: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu_column_tiles, "HOLDING", {})
+    monkeypatch.setattr(gpu_column, "AGAIN_BYTES", 0)
+    lowered = case(function, numbers(*shape, dtype=dtype)).check()
+    assert names(lowered)[-1] == ("column_2" if function is softmax_of_columns else "column_1")
+    last = lowered.lowered.launches[-1]
+    stored = {s.name for s in lowered.lowered.derived} & {"stored_chunks", "stored_tiles"}
+    assert (len(stored), last.kernel.threads) == (2, gpu_column_tiles.THREADS)

@@ -92,6 +92,19 @@ def test_views_of_one_layout_share_a_plan_and_another_layout_has_its_own() -> No
     np.testing.assert_array_equal(function(wide.T), wide.T * 2 + 1)
 
 
+def test_kernels_on_the_cpu_know_short_strides_of_much_work() -> None:
+    """The last element of each view is the last of its memory, beyond which vectors must not read."""
+    function = fuse(lambda x: (x * 2 + 1, x.sum(-1)))
+    for step in (2, 4, -1, 5, 2):
+        wide = np.arange(9001 * abs(step), dtype=np.float32).reshape(1, -1) % 31
+        view = wide[:, step - 1 if step > 0 else None :: step]
+        doubled, total = function(view)
+        np.testing.assert_array_equal(doubled, view * 2 + 1)
+        np.testing.assert_array_equal(total, view.astype(np.float64).sum(-1))
+        (segment,) = function.segments(view)
+        assert ("t0s1" in segment.kernel.split("\n", 1)[1]) == (step == 5)
+
+
 def test_results_are_fresh_contiguous_and_aligned_and_inputs_stay_as_they_are() -> None:
     wide = np.arange(600, dtype=np.float32).reshape(20, 30)
     before = wide.copy()

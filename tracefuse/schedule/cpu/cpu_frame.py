@@ -29,12 +29,13 @@ from tracefuse.kernel import kernel_ir as ir
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.cpu.cpu_streaming import streamed_outputs
 from tracefuse.schedule.loop_facts import Facts, with_factors
-from tracefuse.schedule.nest import Loop
+from tracefuse.schedule.nest import Loop, coefficient
 from tracefuse.schedule.probe import weights
 from tracefuse.schedule.region_phases import Region, build_region
 from tracefuse.schedule.region_work import moved_bytes
 from tracefuse.schedule.sizes import Sizes
 from tracefuse.schedule.template import Problem
+from tracefuse.schedule.transposed import read_offsets
 
 SMALL_BYTES = 1 << 18
 """Kernels that move fewer bytes have the usual tiling: starting them takes most of their time."""
@@ -45,6 +46,9 @@ BYTE_EDGES = (1 << 21, 16 << 20)
 
 FIXED, LEAST_FIXED = 32, 1 << 15
 """The longest innermost loop, and the fewest elements, for which a kernel for one length pays."""
+
+SHORT_STRIDES, LEAST_STRIDED = (-1, 2, 3, 4), 1 << 13
+"""The strides of inputs, in elements, for which kernels are compiled, and the most elements for which they are not."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +62,8 @@ class CpuProblem(Problem):
         facts = with_factors(self.facts)
         region = build_region(self.fusion, facts, self.memory, self.sizes, _is_expensive(self.fusion))
         region = replace(region, masks=self.tilings.rates.masks)
-        return _with_short_rows(region, self.sizes, self.tilings.generic)
+        region = _with_short_rows(region, self.sizes, self.tilings.generic)
+        return _with_short_strides(region, self.sizes)
 
     def streaming(self, starts: Sequence[Extent] = ()) -> Region:
         """Returns the region with its streamed outputs. starts: further start indices of its innermost loop."""
@@ -104,6 +109,23 @@ def _with_short_rows(region: Region, sizes: Sizes, generic: bool) -> Region:
     return replace(region, fixed=tuple(fixed.items()))
 
 
+def _with_short_strides(region: Region, sizes: Sizes) -> Region:
+    """Returns the region with the short strides fixed with which the innermost loop reads inputs, as of `x[::2]`.
+
+    LLVM loads whole vectors and picks every second to fourth element; elements of any stride are loaded one by one.
+    """
+    if not region.nest.loops:
+        return region
+    steps = [coefficient(offset, region.nest.loops[-1].symbol) for _, offset in read_offsets(region)]
+    strides = [s for step in steps for s in symbols(step) if s.id is None and step == symbol_extent(s)]
+    if not strides or sizes.at_most(work(region), LEAST_STRIDED, "strides of little work are not known"):
+        return region
+    reason = "short strides are constant"
+    long = [s for s in strides if not sizes.at_most(symbol_extent(s), max(SHORT_STRIDES), reason)]
+    short = [s for s in strides if s not in long and sizes.hint(symbol_extent(s)) in SHORT_STRIDES]
+    return replace(region, fixed=(*region.fixed, *((s, fix(sizes, s, reason)) for s in dict.fromkeys(short))))
+
+
 def fixed_extents(
     sizes: Sizes, inner: Extent, elements: Extent,
     unless: str = "the innermost loop is long, or there is little work",
@@ -123,10 +145,15 @@ def fixed_extents(
 
 def fix(sizes: Sizes, size: Symbol, reason: str) -> int:
     """Returns the value of a size, which it guards."""
-    extent = Expression((((size,), 1),))
+    extent = symbol_extent(size)
     value = sizes.hint(extent)
     sizes.require(extent, "==", value, reason)
     return value
+
+
+def symbol_extent(size: Symbol) -> Expression:
+    """Returns a size as an extent."""
+    return Expression((((size,), 1),))
 
 
 def is_small(problem: CpuProblem) -> bool:

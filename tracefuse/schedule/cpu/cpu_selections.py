@@ -36,6 +36,9 @@ SEARCHED_BYTES, _SEARCHED_BOOLEANS, _PLACED_BOOLEANS, _FIRST_BOOLEANS = 1 << 14,
 of a part of it in which the place of one is searched, and at its begin, which often have one.
 """
 
+_EARLY_BOOLEANS = 256
+"""The booleans at the begin of a row that are searched in parts at once: a block is read as a whole."""
+
 
 @dataclass(frozen=True, slots=True)
 class LaneGroup:
@@ -109,26 +112,39 @@ def select_block(body: Body, region: Region, state: Accumulator, inner: Loop, fi
 
 def _select_boolean(body: Body, region: Region, state: Accumulator, inner: Loop, first: Extent, last: Extent) -> None:
     """Joins the first boolean of a block that differs from the neutral one, unless the state has such an element."""
-    extreme, neutral = state.variables[0], state.neutral[0]
+    extreme, neutral, length = state.variables[0], state.neutral[0], last - first
     with body.condition(call("eq", extreme, neutral)):
         _try_first_booleans(body, region, state, inner, first, last)
+    if not isinstance(length, int) or length > _EARLY_BOOLEANS:
+        with (
+            body.condition(call("eq", extreme, neutral)),
+            body.condition(body.index.compare("le", first, 0)),
+            body.condition(body.index.compare("lt", _EARLY_BOOLEANS, length)),
+        ):
+            _place_booleans(body, region, state, inner, first, first + _EARLY_BOOLEANS)
     with body.condition(call("eq", extreme, neutral)):
         best = Variable(body.fresh("best"), extreme.dtype)
         body.append(Declare(best, neutral))
         with body.loop(inner.index, last, "vector", start=first):
             ((element, *_),) = lifted(body, region, state.node)
             body.append(Accumulate(best, state.op.selects, element))
-        begin = symbol("begin", extent=inner.extent)
-        with (
-            body.condition(call("ne", best, neutral)),
-            body.loop(begin, last, start=first, step=_PLACED_BOOLEANS),
-            body.condition(call("eq", extreme, neutral)),
-        ):
-            lanes = _Lanes(body, region, state, inner, GROUPS[1][0].lanes)
-            count = minimum(last - begin, _PLACED_BOOLEANS)
-            found = lanes.first_place(begin, count, lambda element: call("ne", element, neutral))
-            with body.condition(call("ne", found, lanes.nowhere)):
-                lanes.join(begin, found)
+        with body.condition(call("ne", best, neutral)):
+            _place_booleans(body, region, state, inner, first, last)
+
+
+def _place_booleans(body: Body, region: Region, state: Accumulator, inner: Loop, first: Extent, last: Extent) -> None:
+    """Joins the first boolean that differs from the neutral one, in parts, unless the state has such an element."""
+    extreme, neutral = state.variables[0], state.neutral[0]
+    begin = symbol("begin", extent=inner.extent)
+    with (
+        body.loop(begin, last, start=first, step=_PLACED_BOOLEANS),
+        body.condition(call("eq", extreme, neutral)),
+    ):
+        lanes = _Lanes(body, region, state, inner, GROUPS[1][0].lanes)
+        count = minimum(last - begin, _PLACED_BOOLEANS)
+        found = lanes.first_place(begin, count, lambda element: call("ne", element, neutral))
+        with body.condition(call("ne", found, lanes.nowhere)):
+            lanes.join(begin, found)
 
 
 def _try_first_booleans(

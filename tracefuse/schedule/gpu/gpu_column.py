@@ -19,17 +19,21 @@ from tracefuse.ir.extents import Extent, Symbol, ceildiv, maximum, product, subs
 from tracefuse.kernel.kernel_ir import Allocate, Barrier, Buffer, Expression, Store
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.gpu.gpu_column_tiles import (
+    AGAIN,
     FEW_TILES,
     FINISH_UNROLL,
+    THREADS,
     Columns,
     Tile,
     choose_tile,
     column_positions,
     finish_tile,
     place_columns,
+    resident_columns,
     shifted_tile,
 )
 from tracefuse.schedule.gpu.gpu_frame import (
+    WIDE_BYTES,
     FewSteps,
     Positions,
     Setting,
@@ -71,6 +75,15 @@ not those of at most SHORT_ROWS rows for each row of threads."""
 REREAD = 32
 """With outputs over all loops, one pass computes several reductions only where a chunk has REREAD rows for each chunk:
 every block of the last phase combines the states of all chunks, which takes long if they have several parts."""
+
+WIDE = Tile(THREADS, 1)
+"""The tile of a launch that only stores what depends on columns."""
+
+STORING = 4
+"""Such a launch has so many times the blocks of one that reduces. (H200)"""
+
+AGAIN_BYTES = 24 << 20
+"""A launch of its own stores it if the columns of all resident blocks have more bytes."""
 
 JOINED = "a launch combines the chunks of all columns"
 FEW_COLUMN_TILES = 8
@@ -138,37 +151,64 @@ def _lower(problem: GpuProblem, decision: None) -> Lowered:
         if region is not problem.region and any(region.full):
             many = sizes.at_most(rows * count * count, REREAD * blocks**2, "many chunks for their rows")
             region = problem.region if many else region
-    if not _is_split(problem, tile, count):
+    wide = WIDE if _stores_alone(problem, tile, lanes) else None
+    if wide is None and not _is_split(problem, tile, count):
         # A tile of a thread alone serves columns without rows as well.
         is_short = not tile.is_row or not sizes.at_most(rows, 0, "no rows to load")
         if is_short and setting.lanes > 1:
             is_short = sizes.at_most(rows, UNROLL * tile.down, "a thread has no whole turn")
         return problem.finish([_single(region, setting, tile, tiles, is_short)], (), derived)
-    return _split(problem, region, setting, tile, tiles, blocks, derived)
+    return _split(problem, region, setting, tile, tiles, blocks, derived, wide)
+
+
+def _stores_alone(problem: GpuProblem, tile: Tile, lanes: int) -> bool:
+    """Whether a launch of its own stores what depends on columns, which it reads from memory again anyway.
+
+    Its warps take long runs of rows, where a block of whole columns stores runs of 32 narrow elements that begin
+    anywhere in a sector of memory.
+    """
+    region, sizes = problem.region, problem.rewritten_sizes
+    if tile.steps is not None or tile.matrices is not None or tile.is_row or tile.bound:
+        return False
+    if not region.probe.cached or not region.full[-1]:
+        return False
+    access = lanes * min(region.fusion.values[number].dtype.itemsize for number, _ in region.probe.cached)
+    rows = product(loop.extent for loop in region.nest.reduced)
+    in_flight = rows * (access * resident_columns(tile, problem.setting))
+    return access < WIDE_BYTES and not sizes.at_most(in_flight, AGAIN_BYTES, AGAIN)
 
 
 def _split(
     problem: GpuProblem, region: Region, setting: Setting, tile: Tile, tiles: Extent, blocks: int,
-    derived: dict[Symbol, Extent],
+    derived: dict[Symbol, Extent], wide: Tile | None,
 ) -> Lowered:  # fmt: skip
-    """Emits the launches of columns in chunks. blocks: about how many. derived: as of a `Lowered`, so far."""
+    """Emits the launches of columns in chunks. blocks: about how many. derived: as of a `Lowered`, so far.
+
+    wide: the tile of the last phase if that stores columns which are read again from memory.
+    """
     sizes, last = problem.rewritten_sizes, len(region.full) - 1
     groups, count = column_positions(region, setting.lanes).total, derived[symbol_of(tiles)]
     rows = product(loop.extent for loop in region.nest.reduced)
-    stored, stored_tiles = stored_shifted(region, setting, groups, sizes), symbol("stored_tiles", minimum=1)
+    stored, stored_tiles = wide or stored_shifted(region, setting, groups, sizes), symbol("stored_tiles", minimum=1)
     chunks = Chunks.make(rows, blocks // maximum(count, 1), rows_at_a_time(tile, stored))
+    stored_chunks = chunks
     finish, finish_tiles = finish_tile(count, blocks, tile, sizes), symbol("finish_tiles", minimum=1)
     derived = derived | {s: substitute(e, derived) for s, e in chunks.derived.items()}
     derived[symbol_of(finish_tiles)] = ceildiv(groups, finish.across)
     if stored is not None:
-        derived[symbol_of(stored_tiles)] = ceildiv(groups + stored.shift - 1, stored.across)
+        derived[symbol_of(stored_tiles)] = ceildiv(groups + max(stored.shift - 1, 0), stored.across)
+    if wide is not None:
+        stored_chunks = chunks.divided("stored_chunks", STORING * blocks // derived[symbol_of(stored_tiles)])
+        derived = derived | {s: substitute(e, derived) for s, e in stored_chunks.derived.items()}
     partials = Partials(product(loop.extent for loop in region.nest.parallel))
     launches, joined = [], None
     if stored is not None or (region.full[last] and sizes.at_most(count, FEW_COLUMN_TILES, JOINED)):
         joined = replace(partials, states=[])
     for phase in range(last + bool(region.full[last])):
-        at = (tile, tiles) if stored is None or phase < last else (stored, stored_tiles)
-        launches.append(column_launch(region, setting, *at, phase, chunks, partials, joined=joined))
+        at = (tile, tiles, phase, chunks)
+        if stored is not None and phase == last:
+            at = (stored, stored_tiles, phase, stored_chunks)
+        launches.append(column_launch(region, setting, *at, partials, joined=joined))
         if joined is not None and phase < last:
             launches.append(combine_chunks(region, setting, finish, finish_tiles, phase, chunks, partials, joined))
     if not region.full[last]:

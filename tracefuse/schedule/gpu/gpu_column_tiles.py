@@ -247,7 +247,7 @@ def _choose_long(tile: Tile, region: Region, sizes: Sizes, setting: Setting) -> 
             if sizes.at_most(rows, holding.down * _steps_held(region, narrower), HELD):
                 few = sizes.at_most(groups, least * across, "too few columns to fill the GPU")
                 return (tile, lanes) if few else (_with_steps(holding, rows, sizes), narrower)
-        evicting, alone = (rows * access * _resident_columns(t, setting) for t in (tile, READ_ALONE))
+        evicting, alone = (rows * access * resident_columns(t, setting) for t in (tile, READ_ALONE))
         is_evicted = access == EASILY_HELD and not sizes.at_most(evicting, EVICTING_BYTES, AGAIN)
         if is_evicted and sizes.at_most(alone, RESIDENT_BYTES, AGAIN):
             few = sizes.at_most(groups, least * READ_ALONE.least_across, "too few columns to fill the GPU")
@@ -261,7 +261,7 @@ def _choose_long(tile: Tile, region: Region, sizes: Sizes, setting: Setting) -> 
     return tile, lanes
 
 
-def _resident_columns(tile: Tile, setting: Setting) -> int:
+def resident_columns(tile: Tile, setting: Setting) -> int:
     """Returns how many groups of columns the blocks that run at the same time take."""
     return tile.resident * setting.chip.multiprocessors * tile.least_across
 

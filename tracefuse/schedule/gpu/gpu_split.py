@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import field
 
 from segments import Verdict, yes
-from segments.lazy_dataclasses import dataclass
+from segments.lazy_dataclasses import dataclass, replace
 from tracefuse.ir.extents import Extent, Symbol, ceildiv, maximum, minimum, product, substitute, symbol, symbol_of
 from tracefuse.ir.fusion import Node
 from tracefuse.kernel.kernel_ir import Allocate, Buffer, Copy, Expression, Load
@@ -77,6 +77,12 @@ class Chunks:
         positions, count = symbol("positions"), symbol("chunks", minimum=1)
         counts = maximum(minimum(wanted, ceildiv(total, multiple)), 1)
         return cls(positions, count, multiple, {symbol_of(positions): total, symbol_of(count): counts})
+
+    def divided(self, name: str, wanted: Extent) -> Chunks:
+        """Returns as many other chunks of the same positions, at most `wanted`. name: of their number."""
+        other, count = Chunks.make(self.total, wanted, self.multiple), symbol(name, minimum=1)
+        derived = {symbol_of(count): other.derived[symbol_of(other.count)]}
+        return replace(other, total=self.total, count=count, derived=derived)
 
     def bounds(self, body: Body, chunk: Extent) -> tuple[Extent, Extent]:
         """Returns the first position of a chunk, and the one after its last."""

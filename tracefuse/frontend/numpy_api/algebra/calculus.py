@@ -148,7 +148,8 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: Any = -1) -> Any:
             width = _along_axis(np.diff(points), rank, dim)
         else:
             width = np.diff(points, axis=axis)
-    return traced_ops.reduce("sum", width * (values[key(1, None)] + values[key(None, -1)]) / 2.0, dim)
+    # Points with more axes than the values give the result theirs, of which NumPy counts the axis from the end.
+    return traced_ops.reduce("sum", width * (values[key(1, None)] + values[key(None, -1)]) / 2.0, operator.index(axis))
 
 
 @implements(np.unwrap)

@@ -259,6 +259,9 @@ def _triangle(m: Any, k: Any, *, lower: bool) -> Any:
     rank = len(traced.extents)
     if not rank:
         raise DtypeError(f"{'tril' if lower else 'triu'} of an array without axes", hint="give a matrix")
+    is_computed = isinstance(k, Traced) and k.value.dtype.is_floating
+    if is_computed or (isinstance(k, (float, np.floating)) and k != np.floor(k)):
+        raise traced_ops.missing(f"np.{'tril' if lower else 'triu'} with a fraction as k", "give k as an integer")
     recorder = traced.recorder
     # The rows of a vector are the vector, as often as it has elements.
     rows = iota(recorder, 0, 1, traced.extents[max(-2, -rank)], dtypes.int64)

@@ -42,6 +42,8 @@ def _square(x: Any) -> Any:
 
 def _reciprocal(x: Any) -> Any:
     traced = as_traced(x)
+    if traced.value.dtype.kind == "bool":
+        (traced,) = cast_to_loop(np.reciprocal, traced)
     if traced.value.dtype.is_complex:
         return _complex_reciprocal(traced)
     return apply("trunc_divide" if traced.value.dtype.is_integer else "div", 1, traced)
@@ -178,11 +180,20 @@ def vecdot(x1: Any, x2: Any, axis: Any = -1) -> Any:
     return traced_ops.sum_of_products(products, (-1,))
 
 
+def _require_matrix(x: Any, name: str, position: int) -> None:
+    rank = len(as_traced(x).extents)
+    if rank < 2:
+        message = f"{name}: input operand {position} does not have enough dimensions (has {rank}, requires 2)"
+        raise ShapeError(message, hint="give a matrix", where=source.user_line())
+
+
 def _matvec(matrix: Any, vector: Any) -> Any:
+    _require_matrix(matrix, "matvec", 0)
     return shaping.squeeze(arithmetic.matmul(matrix, shaping.expand_dims(vector, -1)), -1)
 
 
 def _vecmat(vector: Any, matrix: Any) -> Any:
+    _require_matrix(matrix, "vecmat", 1)
     row = shaping.expand_dims(arithmetic.conjugate(vector), -2)
     return shaping.squeeze(arithmetic.matmul(row, matrix), -2)
 
@@ -274,6 +285,7 @@ COMPOSED: dict[np.ufunc, Callable[..., Any]] = {
     np.degrees: _degrees(180, np.pi), np.rad2deg: _degrees(180, np.pi), np.radians: _degrees(np.pi, 180),
     np.deg2rad: _degrees(np.pi, 180), np.isinf: _isinf, np.fmax: _fmax("maximum"), np.fmin: _fmax("minimum"),
     np.maximum: extreme("maximum"), np.minimum: extreme("minimum"),
+    np.fabs: lambda x: apply("abs", *cast_to_loop(np.fabs, x)),
     np.hypot: _hypot, np.heaviside: _heaviside, np.logaddexp: _logaddexp, np.logaddexp2: _logaddexp2,
     np.lcm: _lcm, np.divmod: _divmod, np.modf: _modf, np.spacing: _spacing,
     CLIP: clip_between,

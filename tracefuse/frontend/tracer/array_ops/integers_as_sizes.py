@@ -41,7 +41,7 @@ def as_count(value: Any) -> Any:
 
 def as_extent(value: Any) -> Any:
     """Returns an entry of a shape as `as_size` does. Raises DtypeError for a truth value, which NumPy does not take."""
-    if _is_truth(value):
+    if _is_truth(value) or (isinstance(value, Traced) and value.value.dtype.kind == "bool"):
         raise DtypeError("an integer is required as a size, not a truth value", hint="write int(size)")
     return as_size(value)
 
