@@ -99,6 +99,8 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "np.zeros((bool(a[0] > 9), 2))": (INTS,),
     "a.reshape(-1, True)": (X,),
     "np.tile(a, True)": (X,),
+    "np.roll(a, True)": (X,),
+    "np.roll(a, (True, 2), (0, 1))": (X,),
     "np.ix_(a, a[0])": (INTS,),
     "np.gradient(a[0, 0], a[0])": (X,),
     "np.linspace(a[0], range(4), 3)": (X,),

@@ -17,7 +17,7 @@ from tracefuse.dtypes import dtype_of, int64
 from tracefuse.errors import DtypeError, IndexTypeError, OutOfRangeError, ScalarError, ShapeError
 from tracefuse.frontend.tracer.array_ops.index_keys import IndexPlan, plan_of, require_known_positions
 from tracefuse.frontend.tracer.array_ops.index_progressions import regular_elements
-from tracefuse.frontend.tracer.array_ops.integers_as_sizes import as_extent
+from tracefuse.frontend.tracer.array_ops.integers_as_sizes import as_count, as_extent
 from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_tensor, as_traced, astype, axes_of, copy, located
 from tracefuse.frontend.tracer.record.appended_rows import RowRange, with_ranges
 from tracefuse.frontend.tracer.record.recorder import Recorder
@@ -397,4 +397,4 @@ def stack(arrays: Sequence[Any], axis: Any = 0, dtype: Any = None) -> Any:
 
 def new_shape_entries(entries: Sequence[Any], recorder: Recorder) -> tuple[Extent, ...]:
     """Converts integers and sizes of any sign to extents."""
-    return _extents(tuple(entries), recorder)
+    return _extents(tuple(map(as_count, entries)), recorder)
