@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -143,3 +144,21 @@ def test_replayed_calls_run_on_the_current_stream_and_keep_no_memory(added: list
         results = fused(x, y, 0.5)
     stream.synchronize()
     assert all(result.get().tolist() == [0.0] * 1000 for result in results)
+
+
+@pytest.mark.parametrize("function", [stepped, scaled])
+def test_a_thread_that_has_not_used_the_gpu_replays_calls(function: Any, added: list[DeviceChain]) -> None:
+    fused = fuse(function)
+    pairs = [tuple(cupy.full(100, k, dtype="float32") for k in (m, 1)) for m in range(4)]
+    for _ in range(3):
+        fused(*(cupy.ones(100, dtype="float32") for _ in range(2)), 0.5)
+    assert added
+    cupy.cuda.Device().synchronize()
+    with ThreadPoolExecutor(4) as threads:
+        results = [*threads.map(lambda pair: [fused(*pair, 0.5) for _ in range(5)][-1], pairs)]
+    cupy.cuda.Device().synchronize()
+    for m, (pair, result) in enumerate(zip(pairs, results, strict=True)):
+        if result is None:
+            assert pair[0].get().tolist() == [m - 2.5] * 100
+        else:
+            assert [one.get()[7] for one in result] == [m * 0.5 + 1, m - 1]

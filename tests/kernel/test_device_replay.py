@@ -111,7 +111,8 @@ class Gpu:
             self.missed.append(arguments)
 
         def failed(error: int) -> None:
-            raise RuntimeError(f"error {error}")
+            if error != 201:
+                raise RuntimeError(f"error {error}")
 
         address = ctypes.cast(self.kernel, ctypes.c_void_p).value or 0
         return DeviceChain(missed, DeviceCalls(
@@ -208,6 +209,9 @@ def test_an_error_of_the_driver_raises(gpu: Gpu) -> None:
     with pytest.raises(RuntimeError, match="error 700"):
         call((array, 1.0))
     assert gpu.missed == []
+    gpu.error = 201  # of a thread without a context
+    assert call((array, 1.0)) is None
+    assert len(gpu.missed) == 1
 
 
 def test_a_call_without_memory_starts_again_in_python(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:

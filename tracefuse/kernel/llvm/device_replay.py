@@ -32,8 +32,9 @@ PATCH_ADDRESS, PATCH_DOUBLE, PATCH_SINGLE = range(3)
 STREAM, POINTER, CURRENT_DEVICE, DEVICE, FAILED = range(2, 7)
 FIRST_RECORD = 11
 """Words of a chain: the functions that return the current stream and the current device (null if there is only one),
-and the function that raises for an error of a launch; POINTER is the name of an attribute of streams, DEVICE the number
-of the device. Between them and the first record are those of `kernel/llvm/device_arrays.py`.
+and the function that raises for an error of a launch, or returns where the call begins again in Python; POINTER is the
+name of an attribute of streams, DEVICE the number of the device. Between them and the first record are those of
+`kernel/llvm/device_arrays.py`.
 """
 
 _DECLARATIONS = """
@@ -250,6 +251,7 @@ rejected:
   %wide.error = sext i32 %error to i64
   %number = call ptr @PyLong_FromLongLong(i64 %wide.error)
   %answer = call ptr @PyObject_CallOneArg(ptr %raise, ptr %number)
+  call void @Py_DecRef(ptr %answer)
   call void @Py_DecRef(ptr %number)
   ret ptr null
 stopped:

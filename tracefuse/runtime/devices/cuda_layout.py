@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +20,8 @@ from tracefuse.kernel.llvm.replay_records import counts_references
 from tracefuse.runtime.devices import cuda_arrays, new_cuda_arrays
 
 _HEADER = object.__basicsize__
+_INVALID_CONTEXT = 201
+"""CUDA_ERROR_INVALID_CONTEXT of the driver."""
 _LEAST_ADDRESS = 1 << 16
 """A pointer to memory of the process is larger."""
 
@@ -117,7 +119,14 @@ def _launch_kernel() -> int | None:
         return None
 
 
-def _failed(error: int) -> NoReturn:
-    from cupy_backends.cuda.api import driver
+def _failed(error: int) -> None:
+    """Raises DeviceError for an error of the driver; returns if the call may begin again in Python.
 
+    A thread that has not called CUDA's runtime has no context, and the first launch of the call finds it missing.
+    """
+    from cupy_backends.cuda.api import driver, runtime
+
+    if error == _INVALID_CONTEXT:
+        runtime.free(0)  # gives the thread the context of its device
+        return
     raise DeviceError(f"the driver rejected the launch of a kernel: {driver.CUDADriverError(error)}")
