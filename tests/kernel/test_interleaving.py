@@ -10,10 +10,16 @@ import pytest
 from tracefuse import fuse
 from tracefuse.kernel.llvm.text_builder import host_processor
 
+REGISTER = host_processor().vector_bits // 32
+"""The float32 elements of a register."""
+
 
 def interleaved(function: object, *arrays: object) -> list[int]:
+    """The registers of each iteration of the vector loops, from loads or from what LLVM is told."""
     (segment,) = fuse(function).segments(*arrays)  # type: ignore[call-overload]
-    return [int(count) for count in re.findall(r'interleave.count", i32 (\d)', segment.source)]
+    widths = [int(width) // REGISTER for width in re.findall(r" = load <(\d+) x float>", segment.source)]
+    marks = [int(count) for count in re.findall(r'interleave.count", i32 (\d)', segment.source)]
+    return [max(widths)] if widths else marks
 
 
 @pytest.mark.parametrize(

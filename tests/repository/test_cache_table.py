@@ -77,7 +77,9 @@ NOT_CACHES = {
     "runtime.communicators.world.World": "connections to other ranks",
     # State of one trace or one compilation.
     "frontend.calls.drawn_states.DrawnStates": "the call in progress",
-    "kernel.llvm.whole_vectors.WholeVectors": "the loop in progress",
+    "kernel.llvm.vector_bodies.VectorBody": "the loop in progress",
+    "kernel.llvm.vector_loops.VectorLoop": "the loop in progress",
+    "kernel.llvm.vector_sums.VectorSums": "the loop in progress",
     "frontend.calls.input_texts.InputWriter": "the text in progress",
     "frontend.calls.stage_code._StageWriter": "the text in progress",
     "frontend.tracer.captured.captures._CaptureSearch": "the walk in progress",

@@ -104,7 +104,20 @@ def until_an_entry_is_long(x: Any) -> Any:
     return rows, steps
 
 
+def one_entry_at_two_positions(x: Any) -> Any:
+    rows, lists = [], []
+    for k, v in enumerate(x):
+        rows.append({"value": v})
+        lists.append([k])
+    rows[1] = rows[2]
+    rows[2].update(weight=1)
+    lists[0] = lists[3]
+    lists[3].append(5)
+    return rows, lists
+
+
 PROGRAMS = (
+    one_entry_at_two_positions,
     two_lists, one_list_twice, list_and_variable, views_of_one_array, list_in_two_lists, after_initial_entries,
     list_at_a_computed_position, dicts_in_a_loop, lists_in_tuples, until_an_entry_is_long,
 )  # fmt: skip

@@ -50,6 +50,9 @@ def with_entries(value: Any) -> Any:
     """Returns a list, which then holds its entries, and so do the lists in it; any other value as it is."""
     if not is_joined(value):
         return value
+    recorder = current.get()
+    if recorder is not None and any(map(are_rows, value)):
+        recorder.loops.copies.check_none_of(id(value))
     entries: list[Any] = []
     for one in value:
         entries += _entries_of(one) if are_rows(one) else [_settled(one)]

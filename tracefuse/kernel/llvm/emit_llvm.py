@@ -17,7 +17,8 @@ from tracefuse.kernel.llvm import entry_functions, float32_math
 from tracefuse.kernel.llvm.constant_tables import SYMBOL
 from tracefuse.kernel.llvm.half_conversions import TRUNCATE
 from tracefuse.kernel.llvm.launch_functions import LaunchFacts, facts_of
-from tracefuse.kernel.llvm.loop_metadata import Metadata
+from tracefuse.kernel.llvm.loop_metadata import IN_VECTORS, Metadata
+from tracefuse.kernel.llvm.nested_loops import has_loop
 from tracefuse.kernel.llvm.scalar_ops import register_type
 from tracefuse.kernel.llvm.statements import Emitter, is_scratch
 from tracefuse.kernel.llvm.text_builder import LlvmValue, Processor, host_processor
@@ -110,6 +111,8 @@ def emit_kernel(
     body = Emitter(kernel, processor, metadata)
     _read_constants(body, constants)
     texts = [body_text(kernel, scratch, body)]
+    if has_loop(kernel.body) and not metadata.has_loops_for_passes:
+        metadata.lines.append(f"!{IN_VECTORS} = !{{}}")
     outer = Emitter(kernel, processor, metadata)
     texts.append(entry_functions.chunk_text(kernel, scratch, outer, bool(body.streamed)))
     return KernelText(module_text(texts, [body, outer], processor, metadata), facts_of(kernel, body.streamed))

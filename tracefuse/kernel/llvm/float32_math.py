@@ -10,7 +10,7 @@ are in `kernel/llvm/widened_math.py`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from tracefuse.caches import memoized
@@ -29,8 +29,25 @@ from tracefuse.kernel.llvm import (
     integer_functions,
     widened_math,
 )
-from tracefuse.kernel.llvm.rare_paths import guard_texts, kept_text, lanes_declaration, lanes_symbol, lanes_text
-from tracefuse.kernel.llvm.text_builder import FLOAT_BITS, Builder, LlvmFunctions, LlvmValue, Processor
+from tracefuse.kernel.llvm.rare_paths import (
+    guard_texts,
+    kept_text,
+    lanes_declaration,
+    lanes_symbol,
+    lanes_text,
+    variant_widths,
+    vector_guard,
+)
+from tracefuse.kernel.llvm.text_builder import (
+    FLOAT_BITS,
+    Builder,
+    LlvmFunctions,
+    LlvmValue,
+    NotInVectorsError,
+    Processor,
+    function_and_lanes,
+    vector_type,
+)
 
 _NARROW = LlvmFunctions()
 _LOG2_E = 1.4426950408889634
@@ -239,25 +256,44 @@ class _FunctionText(NamedTuple):
     kept: tuple[str, ...]
 
 
-@memoized("LLVM text of a math function", key="symbol, processor", most=None, bound="math functions")
+@memoized("LLVM text of a math function", key="symbol, processor", most=None, bound="math functions and widths")
 def _function(symbol: str, scales: bool, vector_bits: int) -> _FunctionText:
-    """Return the text of a function. scales, vector_bits: see `Processor`."""
-    definition = FUNCTIONS[symbol]
-    builder = Builder(scales, vector_bits)
-    arguments = [LlvmValue(builder, f"%a{n}", type_) for n, type_ in enumerate(definition.arguments)]
+    """Return the text of a function, or of its variant on vectors. scales, vector_bits: see `Processor`."""
+    name, lanes = function_and_lanes(symbol)
+    definition = FUNCTIONS[name]
+    builder = Builder(scales, vector_bits, branches=not lanes)
+    arguments = [LlvmValue(builder, f"%a{n}", type_, lanes) for n, type_ in enumerate(definition.arguments)]
     result = definition.build(*arguments)
-    head = f"define internal {definition.result} @{symbol}({', '.join(map(str, arguments))}) alwaysinline nounwind {{"
+    type_, listed = vector_type(definition.result, lanes), ", ".join(map(str, arguments))
+    head = f"define internal {type_} @{symbol}({listed}) alwaysinline nounwind {{"
     text = "\n".join([head, *builder.lines, f"  ret {result}", "}"])
     return _FunctionText(text, builder.declarations, tuple(builder.functions), ())
 
 
-@memoized("LLVM text of a rare path's guard", key="symbol, processor", most=None, bound="math functions")
+@memoized("LLVM text of a rare path's guard", key="symbol, processor", most=None, bound="math functions and widths")
 def _guard(symbol: str, vector_bits: int) -> _FunctionText:
-    """Return the text of the guard of a rare function."""
-    definition = FUNCTIONS[symbol]
+    """Return the text of the guard of a rare function, with its variants, or of one variant."""
+    name, lanes = function_and_lanes(symbol)
+    definition = FUNCTIONS[name]
+    declarations = {lanes_symbol(name): lanes_declaration(name, definition.arguments)}
+    if lanes:
+        text = vector_guard(name, definition.result, definition.arguments, lanes)
+        return _FunctionText(text, declarations, (), ())
     texts, kept = guard_texts(symbol, definition.result, definition.arguments, vector_bits)
-    declarations = {lanes_symbol(symbol): lanes_declaration(symbol, definition.arguments)}
     return _FunctionText("\n".join(texts), declarations, (), tuple(kept))
+
+
+@memoized("whether a math function has variants on vectors", key="symbol", most=None, bound="math functions and widths")
+def has_variant(symbol: str) -> bool:
+    """Return whether the variant `symbol` of a math function on vectors can be written."""
+    name, lanes = function_and_lanes(symbol)
+    if FUNCTIONS[name].is_rare or not lanes:
+        return True
+    try:
+        called = _function(symbol, False, 256).called
+    except NotInVectorsError:
+        return False
+    return all(map(has_variant, called))
 
 
 def has_rare_path(name: str, dtype: DType) -> bool:
@@ -278,7 +314,7 @@ def functions(symbols: Iterable[str], declarations: dict[str, str], processor: P
     while pending:
         symbol = pending.pop()
         if symbol not in texts:
-            is_rare = FUNCTIONS[symbol].is_rare
+            is_rare = FUNCTIONS[function_and_lanes(symbol)[0]].is_rare
             texts[symbol] = (
                 _guard(symbol, processor.vector_bits)
                 if is_rare
@@ -286,9 +322,17 @@ def functions(symbols: Iterable[str], declarations: dict[str, str], processor: P
             )
             declarations.update(texts[symbol].declarations)
             pending += texts[symbol].called
-    sorted_texts = [texts[symbol] for symbol in sorted(texts)]
+    # The guard of a rare function has the variants that LLVM's vectorizer may call.
+    repeated = [symbol for symbol in texts if _is_repeated(symbol, texts, processor.vector_bits)]
+    sorted_texts = [texts[symbol] for symbol in sorted(texts) if symbol not in repeated]
     kept = [symbol for function in sorted_texts for symbol in function.kept]
     return [*(function.text for function in sorted_texts), *([kept_text(kept)] if kept else [])]
+
+
+def _is_repeated(symbol: str, texts: Mapping[str, _FunctionText], vector_bits: int) -> bool:
+    """Return whether a variant of a guard is part of the text of its guard."""
+    name, lanes = function_and_lanes(symbol)
+    return lanes in variant_widths(vector_bits) and FUNCTIONS[name].is_rare and name in texts
 
 
 def lanes_functions(symbol: str, declarations: dict[str, str], processor: Processor) -> list[str]:

@@ -18,6 +18,9 @@ from tracefuse.kernel.llvm.text_builder import Builder, LlvmValue
 Terms: TypeAlias = tuple[tuple[ir.Expression, int], ...]
 """Summands of an index and how often each counts."""
 
+_Parts: TypeAlias = tuple[ir.Expression, int, int, Terms, Terms]
+"""An index, how often the loop's variable counts in it, its constant, and its invariant and changing terms."""
+
 
 def hide(builder: Builder, value: LlvmValue, hint: str) -> LlvmValue:
     """Emit an integer that LLVM knows nothing about; a literal stays as it is."""
@@ -38,32 +41,26 @@ def is_invariant(e: ir.Expression, names: Container[str]) -> bool:
 class HiddenInvariants:
     """The invariant sums of one vector loop of step 1 from zero on. lines: the instructions that belong before it.
 
-    is_index: whether an expression is index arithmetic that cannot overflow. emit: emits such an expression.
+    is_index: whether an expression is index arithmetic that cannot overflow. emit: emits such an expression. hides:
+    whether LLVM's passes over loops see the loop.
     """
 
     def __init__(
         self, loop: ir.For, builder: Builder, is_index: Callable[[ir.Expression], bool],
-        emit: Callable[[ir.Expression], LlvmValue],
+        emit: Callable[[ir.Expression], LlvmValue], *, hides: bool = True,
     ) -> None:  # fmt: skip
         self.lines: list[str] = []
         self.counter: LlvmValue | None = None
+        self._hides = hides
         self._loop, self._builder, self._is_index, self._emit = loop, builder, is_index, emit
         inner = (s.variable.name for s in ir.walk_statements(loop.body) if isinstance(s, (ir.Let, ir.For)))
         self._changing = {loop.variable.name, *inner}
         self._sums: dict[Terms, LlvmValue] = {}
+        self._known: dict[int, _Parts] = {}
 
     def position(self, index: ir.Expression) -> LlvmValue:
         """Emit `index` in the loop: the hidden sum of its invariant terms, the changing ones, then its constant."""
-        counts: Counter[ir.Expression] = Counter()
-        constant = self._count_terms(index, 1, counts)
-        steps = counts.pop(self._loop.variable, 0)
-        if steps == 1:
-            constant += self._count_terms(self._loop.start, 1, counts)
-        elif steps:
-            counts[self._loop.variable] = steps
-        terms = [(term, count) for term, count in counts.items() if count]
-        invariant = tuple(t for t in terms if self._is_invariant(t[0]))
-        changing = tuple(t for t in terms if t not in invariant)
+        _, steps, constant, invariant, changing = self._parted(index)
         total = self.counter if steps == 1 else None
         if total is None and not changing:
             return self._emit(index)
@@ -75,10 +72,24 @@ class HiddenInvariants:
 
     def step(self, index: ir.Expression) -> int | None:
         """Return by how many positions an index grows with each iteration; None if that is not known."""
-        counts: Counter[ir.Expression] = Counter()
-        self._count_terms(index, 1, counts)
-        steps = counts.pop(self._loop.variable, 0)
-        return steps if all(self._is_invariant(term) for term, count in counts.items() if count) else None
+        _, steps, _, _, changing = self._parted(index)
+        return None if any(term != self._loop.variable for term, _ in changing) else steps
+
+    def _parted(self, index: ir.Expression) -> _Parts:
+        """Return the parts of an index, which is asked for them many times."""
+        if id(index) not in self._known:
+            counts: Counter[ir.Expression] = Counter()
+            constant = self._count_terms(index, 1, counts)
+            steps = counts.pop(self._loop.variable, 0)
+            if steps == 1:
+                constant += self._count_terms(self._loop.start, 1, counts)
+            elif steps:
+                counts[self._loop.variable] = steps
+            terms = [(term, count) for term, count in counts.items() if count]
+            invariant = tuple(t for t in terms if self._is_invariant(t[0]))
+            changing = tuple(t for t in terms if t not in invariant)
+            self._known[id(index)] = index, steps, constant, invariant, changing
+        return self._known[id(index)]
 
     def _count_terms(self, index: ir.Expression, sign: int, counts: Counter[ir.Expression]) -> int:
         """Add the terms of a sum to `counts`; return its constant."""
@@ -96,13 +107,14 @@ class HiddenInvariants:
 
     def _is_invariant(self, term: ir.Expression) -> bool:
         """Return whether a term can be computed before the loop: index arithmetic on what is known there."""
-        names = (e.name for e in _parts(term) if isinstance(e, ir.Variable))
+        names = (e.name for e in parts(term) if isinstance(e, ir.Variable))
         return self._is_index(term) and self._changing.isdisjoint(names)
 
     def _sum_before(self, terms: Terms) -> LlvmValue:
         if terms not in self._sums:
             self._builder.lines, self.lines = self.lines, self._builder.lines
-            self._sums[terms] = hide(self._builder, self._sum(terms, None), "base")
+            total = self._sum(terms, None)
+            self._sums[terms] = hide(self._builder, total, "base") if self._hides else total
             self._builder.lines, self.lines = self.lines, self._builder.lines
         return self._sums[terms]
 
@@ -119,7 +131,8 @@ class HiddenInvariants:
         return total
 
 
-def _parts(expression: ir.Expression) -> Iterator[ir.Expression]:
+def parts(expression: ir.Expression) -> Iterator[ir.Expression]:
+    """Yield the parts of an expression, itself included, without the indices of loads."""
     waiting = [expression]
     while waiting:
         part = waiting.pop()

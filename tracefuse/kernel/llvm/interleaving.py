@@ -27,26 +27,33 @@ SHORT_VECTOR, LEAST_TRIPS = 8, 16
 
 _FUNCTION = 24
 SLOW_INTEGERS = frozenset(("floordiv", "mod", "truncdiv", "truncmod"))
-_PLAIN = frozenset((
+PLAIN = frozenset((
     "add", "sub", "mul", "rounded_product", "neg", "abs", "sqrt", "fma", "minimum", "maximum", "select", "div", "and",
     "or", "xor", "not", *ir.COMPARISONS,
 ))  # fmt: skip
 
 
-def interleave_count(loop: ir.For, vector_bytes: int) -> int:
+def interleave_count(loop: ir.For, vector_bytes: int, *, in_vectors: bool = False) -> int:
     """Return the number of vectors that an iteration of a vector loop processes, a power of two.
 
-    vector_bytes: of the processor's vectors.
+    vector_bytes: of the processor's vectors. in_vectors: the loop is written in vectors, of which sums of functions
+    need more to be as fast.
     """
-    length = _length_of(loop.body)
+    length, trips = _length_of(loop.body), known_trips(loop)
+    if in_vectors and trips is None and _FUNCTION <= length <= LONG_BODY // 4 and _accumulates(loop.body):
+        return 2 * MOST
     count = MOST if length <= LONG_BODY // 2 else MOST // 2 if length <= LONG_BODY else 1
-    trips = known_trips(loop)
     if trips is None:
         return count if _waits(loop.body) else min(count, MOST // 2)
     # A loop of fewer iterations than its vectors hold would run scalar code alone.
     vectors = trips // (vector_bytes // widest(loop.body))
     all_at_once = count == MOST and vectors <= MOST_AT_ONCE and vectors.bit_count() == 1
     return vectors if all_at_once else max(1, min(count, vectors))
+
+
+def has_long_body(loop: ir.For) -> bool:
+    """Return whether the body of a loop has a function, or as many instructions as one."""
+    return _length_of(loop.body) >= _FUNCTION
 
 
 def split_short(loop: ir.For) -> tuple[ir.For, ...]:
@@ -74,6 +81,10 @@ def _length_of(body: tuple[ir.Statement, ...]) -> int:
             case ir.Let() | ir.Declare() | ir.Assign() | ir.Accumulate() | ir.Store():
                 total += 1 + _of_expression(s.value)
     return total
+
+
+def _accumulates(body: tuple[ir.Statement, ...]) -> bool:
+    return any(isinstance(s, ir.Accumulate) and s.operation == "add" for s in body)
 
 
 def _waits(body: tuple[ir.Statement, ...]) -> bool:
@@ -175,6 +186,6 @@ def _of_expression(e: ir.Expression) -> int:
 
 
 def _of_call(call: ir.Call) -> int:
-    if call.name in _PLAIN or call.dtype.is_integer:
+    if call.name in PLAIN or call.dtype.is_integer:
         return 1
     return LONG_BODY + 1 if float32_math.has_rare_path(call.name, call.dtype) else _FUNCTION

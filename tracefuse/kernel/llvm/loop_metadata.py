@@ -7,6 +7,14 @@ from __future__ import annotations
 
 from tracefuse.kernel.llvm import streaming_stores
 
+IN_VECTORS = "tracefuse.vectors"
+"""The name of the metadata list of a module whose innermost loops are written in vectors."""
+
+
+def is_in_vectors(text: str) -> bool:
+    """Return whether a module has no loops for LLVM's passes."""
+    return f"!{IN_VECTORS} = " in text
+
 
 class Metadata:
     """The metadata of a module, in lines. Loops are marked by the name of a node; so are accesses."""
@@ -15,6 +23,9 @@ class Metadata:
         self.lines: list[str] = []
         self.mark: str | None = None
         self._count = 0
+        self._non_temporal: str | None = None
+        # Whether LLVM's passes over loops have something to do.
+        self.has_loops_for_passes = False
         self._shared: dict[str, str] = {}
 
     def add(self, text: str) -> str:
@@ -30,14 +41,16 @@ class Metadata:
 
     def unrolled_loop(self) -> str:
         """Return the mark of a loop that is unrolled as a whole."""
+        self.has_loops_for_passes = True
         return self._loop(self._property("unroll.full"))
 
-    def serial_loop(self) -> str:
-        """Return the mark of a loop that LLVM does not vectorize.
+    def serial_loop(self, *, for_passes: bool) -> str:
+        """Return the mark of a loop that LLVM does not vectorize. for_passes: its other passes make it faster.
 
         It would vectorize some on its own, such as the few iterations that a vector loop leaves: that makes the code of
         a kernel up to a third longer, and no faster.
         """
+        self.has_loops_for_passes |= for_passes
         return self._loop(self._property("vectorize.width", 1), self._property("interleave.count", 1))
 
     def vector_loop(self, group: str, interleaved: int, *, masked: bool = False) -> str:
@@ -45,6 +58,7 @@ class Metadata:
 
         masked: whether the last vector is masked, in place of scalar iterations after it.
         """
+        self.has_loops_for_passes = True
         # Not `vectorize.enable`: it lets LLVM reorder unmarked sums, and warns on stderr if vectorization fails.
         return self._loop(
             self._property("interleave.count", interleaved),
@@ -59,6 +73,12 @@ class Metadata:
             self.mark = self.add("distinct !{{}}")
             self.lines.append(f"!{streaming_stores.MARK} = !{{{self.mark}}}")
         return self.add(f"!{{{{{group}, {self.mark}}}}}")
+
+    def non_temporal(self) -> str:
+        """Return the mark of a non-temporal store, to append to it."""
+        if self._non_temporal is None:
+            self._non_temporal = self.add("!{{i32 1}}")
+        return f", !nontemporal {self._non_temporal}"
 
     def _loop(self, *properties: str) -> str:
         return self.add(f"distinct !{{{{{', '.join(('{self}', *properties))}}}}}")

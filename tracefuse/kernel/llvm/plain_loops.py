@@ -62,13 +62,13 @@ def _rows(loop: ir.For, vector_bits: int) -> PlainLoop | None:
     row, values = _row(inner, vector_bits, row_of=loop), _bound(lets)
     if row is None:
         return None
-    variable, count = loop.variable.name, _inlined(row.count, values)
+    variable, count = loop.variable.name, inlined(row.count, values)
     value = row.value
-    places = [_inlined(row.start, values), _inlined(value.index, values) if isinstance(value, ir.Load) else ZERO]
-    pitches = tuple(_slope(place, variable) for place in places)
+    places = [inlined(row.start, values), inlined(value.index, values) if isinstance(value, ir.Load) else ZERO]
+    pitches = tuple(slope(place, variable) for place in places)
     if pitches[0] is None or pitches[1] is None or not _is_index(count) or _reads(count, variable):
         return None
-    start, read = (_inlined(place, {variable: loop.start}) for place in places)
+    start, read = (inlined(place, {variable: loop.start}) for place in places)
     value = replace(value, index=read) if isinstance(value, ir.Load) else value
     return PlainLoop(row.function, row.buffer, start, value, count, _trips(loop), (pitches[0], pitches[1]))
 
@@ -93,10 +93,10 @@ def _row(loop: ir.For, vector_bits: int, row_of: ir.For | None = None) -> PlainL
     if found is None or (loop.kind != "vector" and not _is_independent(store, found[1])):
         return None
     function, value = found
-    indices = [_inlined(store.index, values)] + ([_inlined(value.index, values)] if isinstance(value, ir.Load) else [])
-    if any(_slope(index, variable) != ONE for index in indices):
+    indices = [inlined(store.index, values)] + ([inlined(value.index, values)] if isinstance(value, ir.Load) else [])
+    if any(slope(index, variable) != ONE for index in indices):
         return None
-    start, *reads = (_inlined(index, {variable: loop.start}) for index in indices)
+    start, *reads = (inlined(index, {variable: loop.start}) for index in indices)
     value = replace(value, index=reads[0]) if isinstance(value, ir.Load) else value
     return PlainLoop(function, store.buffer, start, value, _trips(loop), ONE, (ZERO, ZERO))
 
@@ -140,7 +140,7 @@ def _bound(lets: Sequence[ir.Statement]) -> dict[str, ir.Expression]:
     values: dict[str, ir.Expression] = {}
     for let in lets:
         assert isinstance(let, ir.Let)
-        values[let.variable.name] = _inlined(let.value, values)
+        values[let.variable.name] = inlined(let.value, values)
     return values
 
 
@@ -149,15 +149,15 @@ def _named(value: ir.Expression, values: Mapping[str, ir.Expression]) -> ir.Expr
     return values.get(value.name, value) if isinstance(value, ir.Variable) else value
 
 
-def _inlined(e: ir.Expression, values: Mapping[str, ir.Expression]) -> ir.Expression:
+def inlined(e: ir.Expression, values: Mapping[str, ir.Expression]) -> ir.Expression:
     """Return an expression with values in place of variables."""
     match e:
         case ir.Variable(name):
             return values.get(name, e)
         case ir.Call(name, arguments, dtype):
-            return ir.Call(name, tuple(_inlined(argument, values) for argument in arguments), dtype)
+            return ir.Call(name, tuple(inlined(argument, values) for argument in arguments), dtype)
         case ir.Cast(argument, dtype):
-            return ir.Cast(_inlined(argument, values), dtype)
+            return ir.Cast(inlined(argument, values), dtype)
     return e
 
 
@@ -182,7 +182,7 @@ def _is_index(e: ir.Expression) -> bool:
     return not isinstance(e, ir.Load)
 
 
-def _slope(e: ir.Expression, variable: str) -> ir.Expression | None:
+def slope(e: ir.Expression, variable: str) -> ir.Expression | None:
     """Return by how much an index grows with a variable; None if it is not linear in it."""
     if not _is_index(e):
         return None
@@ -192,7 +192,7 @@ def _slope(e: ir.Expression, variable: str) -> ir.Expression | None:
         case ir.Variable():
             return ONE
         case ir.Call("add" | "sub" as name, (left, right)):
-            slopes = _slope(left, variable), _slope(right, variable)
+            slopes = slope(left, variable), slope(right, variable)
             if slopes[0] is None or slopes[1] is None:
                 return None
             if slopes[1] == ZERO:
@@ -201,8 +201,8 @@ def _slope(e: ir.Expression, variable: str) -> ir.Expression | None:
         case ir.Call("mul", (left, right)):
             if _reads(left, variable):
                 left, right = right, left
-            slope = None if _reads(left, variable) else _slope(right, variable)
-            return left if slope == ONE else None if slope is None else ir.call("mul", left, slope)
+            other = None if _reads(left, variable) else slope(right, variable)
+            return left if other == ONE else None if other is None else ir.call("mul", left, other)
     return None
 
 

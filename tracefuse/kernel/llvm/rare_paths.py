@@ -39,11 +39,11 @@ def call_attributes(symbol: str, arguments: int, vector_bits: int) -> str:
     """Return the attributes of a guard's calls, which name its vector variants. arguments: of the rare function."""
     guard = guard_symbol(symbol)
     signature = "v" * (arguments + 2)
-    listed = [f"_ZGV_LLVM_N{width}{signature}_{guard}({guard}.v{width})" for width in _widths(vector_bits)]
+    listed = [f"_ZGV_LLVM_N{width}{signature}_{guard}({guard}.v{width})" for width in variant_widths(vector_bits)]
     return f'nounwind willreturn memory(none) "vector-function-abi-variant"="{",".join(listed)}"'
 
 
-def _widths(vector_bits: int) -> Iterator[int]:
+def variant_widths(vector_bits: int) -> Iterator[int]:
     """Yield the vector widths that have variants: up to the 16-bit elements of a register."""
     width = 2
     while width <= vector_bits // 16:
@@ -59,8 +59,8 @@ def guard_texts(symbol: str, result: str, arguments: Sequence[str], vector_bits:
     """
     guard = guard_symbol(symbol)
     texts = [_scalar_guard(symbol, result, arguments)]
-    widths = tuple(_widths(vector_bits))
-    texts += [_vector_guard(symbol, result, arguments, width) for width in widths]
+    widths = tuple(variant_widths(vector_bits))
+    texts += [vector_guard(symbol, result, arguments, width) for width in widths]
     return texts, [guard, *(f"{guard}.v{width}" for width in widths)]
 
 
@@ -84,7 +84,8 @@ def _scalar_guard(symbol: str, result: str, arguments: Sequence[str]) -> str:
     return _guard(f"{head} noinline", guard, result, arguments, ["  %none = xor i1 %rare, true"], 1)
 
 
-def _vector_guard(symbol: str, result: str, arguments: Sequence[str], width: int) -> str:
+def vector_guard(symbol: str, result: str, arguments: Sequence[str], width: int) -> str:
+    """Return the variant of a guard for vectors of `width` elements, which kernels in vectors call themselves."""
     guard, wide = guard_symbol(symbol), f"<{width} x {result}>"
     vectors = [f"<{width} x {type_}>" for type_ in arguments]
     head = f"define internal {wide} @{guard}.v{width}({wide} %fast, <{width} x i1> %rare, {_parameters(vectors)})"
@@ -108,8 +109,9 @@ def _guard(head: str, guard: str, result: str, arguments: Sequence[str], test: S
         "slow:",
         f"  store {result} %fast, ptr %results, align 64",
         *copies,
-        f"  %mask = zext i{width} {lanes} to i64",
-        f"  call void @{guard}{_LANES}(i64 {width}, i64 %mask, ptr %results{passed}) cold",
+        f"  %mask = zext i{width} {lanes} to i128",
+        "  %bits = trunc i128 %mask to i64",
+        f"  call void @{guard}{_LANES}(i64 {width}, i64 %bits, ptr %results{passed}) cold",
         f"  %replaced = load {result}, ptr %results, align 64",
         "  br label %done",
         "done:",

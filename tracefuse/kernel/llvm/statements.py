@@ -9,7 +9,7 @@ Floating-point flags: `contract` if the kernel allows it, `reassoc` on the accum
 
 from __future__ import annotations
 
-from segments.lazy_dataclasses import dataclass
+from segments.lazy_dataclasses import dataclass, replace
 from tracefuse import dtypes
 from tracefuse.dtypes import DType
 from tracefuse.errors import InternalError
@@ -20,9 +20,11 @@ from tracefuse.kernel.llvm.hidden_invariants import HiddenInvariants, hide, is_i
 from tracefuse.kernel.llvm.interleaving import interleave_count, split_short
 from tracefuse.kernel.llvm.loop_metadata import Metadata
 from tracefuse.kernel.llvm.masked_rests import masked_vectors
+from tracefuse.kernel.llvm.masked_vectors import MaskedVectors
+from tracefuse.kernel.llvm.nested_loops import carries_states, has_loop, has_vector_loop
 from tracefuse.kernel.llvm.scalar_ops import memory_type, register_type
-from tracefuse.kernel.llvm.text_builder import Builder, LlvmValue, Processor
-from tracefuse.kernel.llvm.whole_vectors import WholeVectors, trips_from_zero
+from tracefuse.kernel.llvm.text_builder import Builder, LlvmValue, Processor, vector_type
+from tracefuse.kernel.llvm.vector_loops import emit_in_vectors
 
 _ACCUMULATE = {"add": "fadd", "mul": "fmul"}
 # A constant-size buffer larger than this, in bytes, is a scratch buffer of `chunk` instead of on the stack of `body`.
@@ -35,10 +37,11 @@ _CHOICES = ("select", "minimum", "maximum")
 
 @dataclass(frozen=True, slots=True)
 class Mutable:
-    """A variable in a stack slot, which LLVM promotes to registers."""
+    """A variable in a stack slot, which LLVM promotes to registers. lanes: of a vector, 0 for another value."""
 
     pointer: str
     dtype: DType
+    lanes: int = 0
 
 
 def is_scratch(buffer: ir.Buffer) -> bool:
@@ -50,20 +53,6 @@ def alignment(buffer: ir.Buffer) -> int:
     """Return the guaranteed alignment of one element; NumPy arrays may be unaligned."""
     item = buffer.dtype.itemsize
     return item if buffer.space == "local" else min(item, buffer.alignment)
-
-
-def _has_vector_loop(body: tuple[ir.Statement, ...]) -> bool:
-    """Return whether `body` contains vector loops directly inside its loop.
-
-    Such loops are short, and LLVM would spill one pointer for each row that they read and advance all of them in every
-    iteration of the outer loop. The emitter passes the outer loop's variable through an empty asm statement to hide its
-    induction.
-    """
-    return any(
-        (isinstance(s, ir.For) and s.kind == "vector")
-        or (isinstance(s, ir.If) and (_has_vector_loop(s.body) or _has_vector_loop(s.orelse)))
-        for s in body
-    )
 
 
 class Emitter:
@@ -79,6 +68,8 @@ class Emitter:
         self.access_group: str | None = None
         # Of the innermost vector loop that is being emitted.
         self.invariants: HiddenInvariants | None = None
+        # The accesses of the iteration of a vector loop that is being emitted in vectors.
+        self.vectors: MaskedVectors | None = None
         # The declarations of functions that move and multiply tiles, by symbol.
         self.linked: dict[str, str] = {}
         # Buffers with non-temporal stores.
@@ -99,14 +90,14 @@ class Emitter:
             case ir.Constant():
                 return scalar_ops.constant(self.builder, e.value, e.dtype)
             case ir.Variable():
-                return self._read(e)
+                return self.read(e)
             case ir.Load():
                 return self._load(e)
             case ir.Cast():
                 value = self.expression(e.argument, index=index)
                 return scalar_ops.cast(value, e.argument.dtype, e.dtype, self.processor)
             case ir.Call():
-                if index and e.name in _INDEX_OPERATIONS and self._is_plain_index(e):
+                if index and e.name in _INDEX_OPERATIONS and self.is_plain_index(e):
                     a, b = (self.expression(argument, index=True) for argument in e.arguments)
                     return a.binary(_INDEX_OPERATIONS[e.name], b, "nsw ")
                 arguments = [self.infinities.hidden(e, a, self.expression(a, index=index)) for a in e.arguments]
@@ -118,7 +109,7 @@ class Emitter:
                     flags=self.flags, processor=self.processor, invariant=is_invariant(e.arguments[-1], self.invariant),
                 )  # fmt: skip
 
-    def _is_plain_index(self, e: ir.Expression) -> bool:
+    def is_plain_index(self, e: ir.Expression) -> bool:
         """Return whether `e` is 64-bit arithmetic on extents, loop variables and small constants.
 
         A schedule's indices have this form. Arithmetic on data may wrap.
@@ -129,9 +120,9 @@ class Emitter:
             case ir.Constant():
                 return isinstance(e.value, int) and abs(e.value) < _LARGEST_INDEX_CONSTANT
             case ir.Call():
-                return e.dtype is dtypes.int64 and all(self._is_plain_index(argument) for argument in e.arguments)
+                return e.dtype is dtypes.int64 and all(self.is_plain_index(argument) for argument in e.arguments)
             case ir.Cast():
-                return e.dtype is dtypes.int64 and self._is_plain_index(e.argument)
+                return e.dtype is dtypes.int64 and self.is_plain_index(e.argument)
         return False
 
     def index(self, e: ir.Expression) -> LlvmValue:
@@ -141,31 +132,40 @@ class Emitter:
             return value
         return value.convert("sext" if e.dtype.kind == "int" else "zext", "i64")
 
-    def _read(self, variable: ir.Variable) -> LlvmValue:
+    def read(self, variable: ir.Variable) -> LlvmValue:
         value = self.variables.get(variable.name)
         if value is None:
             raise InternalError(f"kernel IR: {self.kernel.name} reads {variable.name} before it is defined")
         if isinstance(value, Mutable):
             type_ = register_type(value.dtype)
-            return self.builder.emit(f"load {type_}, ptr {value.pointer}", type_, variable.name)
+            text = f"load {vector_type(type_, value.lanes)}, ptr {value.pointer}"
+            return self.builder.emit(text, type_, variable.name, value.lanes)
         return value
 
     def address(self, buffer: ir.Buffer, index: ir.Expression) -> LlvmValue:
+        index = index if self.vectors is None else self.vectors.place(index)
         position = self.index(index) if self.invariants is None else self.invariants.position(index)
+        text = f"getelementptr inbounds {memory_type(buffer.dtype)}, ptr {self._pointer(buffer)}, {position}"
+        return self.builder.emit(text, "ptr", "address")
+
+    def _pointer(self, buffer: ir.Buffer) -> str:
         pointer = self.pointers.get(buffer.name)
         if pointer is None:
             raise InternalError(f"kernel IR: {self.kernel.name} uses buffer {buffer.name} before it is allocated")
-        return self.builder.emit(
-            f"getelementptr inbounds {memory_type(buffer.dtype)}, ptr {pointer}, {position}", "ptr", "address"
-        )
+        return pointer
 
     def _group(self) -> str:
         return f", !llvm.access.group {self.access_group}" if self.access_group else ""
 
     def _load(self, e: ir.Load) -> LlvmValue:
-        address, type_ = self.address(e.buffer, e.index), memory_type(e.dtype)
-        text = f"load {type_}, {address}, align {alignment(e.buffer)}{self._group()}"
-        value = self.hidden(self.builder.emit(text, type_, e.buffer.name))
+        type_, aligned = memory_type(e.dtype), alignment(e.buffer)
+        value = None if self.vectors is None else self.vectors.load(e, self._pointer(e.buffer), aligned)
+        if self.vectors is not None and value is not None and not value.lanes:
+            return value
+        if value is None:
+            address = self.address(e.buffer, e.index)
+            text = f"load {type_}, {address}, align {aligned}{self._group()}"
+            value = self.hidden(self.builder.emit(text, type_, e.buffer.name))
         return value.compare("ne", 0) if e.dtype.kind == "bool" else value
 
     def hidden(self, value: LlvmValue) -> LlvmValue:
@@ -185,17 +185,21 @@ class Emitter:
         match s:
             case ir.Let():
                 self.variables[s.variable.name] = self.expression(s.value)
-                if self._is_plain_index(s.value):
+                if self.is_plain_index(s.value):
                     self.plain.add(s.variable.name)
                 if is_invariant(s.value, self.invariant):
                     self.invariant.add(s.variable.name)
             case ir.Declare():
                 self._declare(s.variable)
-                self._assign(s.variable, self.expression(s.value))
+                self.assign(s.variable, self.expression(s.value))
             case ir.Assign():
-                self._assign(s.variable, self.expression(s.value))
+                self.assign(s.variable, self.expression(s.value))
             case ir.Accumulate():
-                self._assign(s.variable, self._accumulate(s))
+                value = self.expression(s.value)
+                if self.vectors is not None:
+                    self.vectors.accumulate(s, value)
+                else:
+                    self.assign(s.variable, self.accumulated(s, self.read(s.variable), value))
             case ir.Store():
                 self._store(s)
             case ir.Copy():
@@ -218,18 +222,19 @@ class Emitter:
 
     def _declare(self, variable: ir.Variable) -> None:
         name = self.builder.name(variable.name)
-        self.entry.append(f"  {name} = alloca {register_type(variable.dtype)}")
-        self.variables[variable.name] = Mutable(name, variable.dtype)
+        lanes = 0 if self.vectors is None else self.vectors.lanes
+        self.entry.append(f"  {name} = alloca {vector_type(register_type(variable.dtype), lanes)}")
+        self.variables[variable.name] = Mutable(name, variable.dtype, lanes)
 
-    def _assign(self, variable: ir.Variable, value: LlvmValue) -> None:
+    def assign(self, variable: ir.Variable, value: LlvmValue) -> None:
         target = self.variables.get(variable.name)
         if not isinstance(target, Mutable):
             raise InternalError(f"kernel IR: {self.kernel.name} assigns to {variable.name}, which is not mutable")
+        value = self.builder.repeat(value, target.lanes) if target.lanes > value.lanes else value
         self.builder.line(f"store {value}, ptr {target.pointer}")
 
-    def _accumulate(self, s: ir.Accumulate) -> LlvmValue:
-        value = self.expression(s.value)
-        current = self._read(s.variable)
+    def accumulated(self, s: ir.Accumulate, current: LlvmValue, value: LlvmValue) -> LlvmValue:
+        """Emit what an accumulator becomes."""
         dtype = s.variable.dtype
         if dtype.is_floating and not dtype.is_half and s.operation in _ACCUMULATE:
             return current.binary(_ACCUMULATE[s.operation], value, f"reassoc {self.flags}")
@@ -241,16 +246,25 @@ class Emitter:
         value = self.expression(s.value)
         if value.type == "i1":
             value = value.convert("zext", "i8")
-        address = self.address(s.buffer, s.index)
+        address, aligned = self.address(s.buffer, s.index), alignment(s.buffer)
+        if self.vectors is not None:
+            streamed = s.cache == "streaming" and self._is_streamed(s.buffer)
+            self.vectors.store(value, address, s.buffer, aligned, streamed)
+            return
         group = self._streaming_group(s.buffer) if s.cache == "streaming" else self._group()
-        self.builder.line(f"store {value}, {address}, align {alignment(s.buffer)}{group}")
+        self.builder.line(f"store {value}, {address}, align {aligned}{group}")
+
+    def _is_streamed(self, buffer: ir.Buffer) -> bool:
+        """Return whether this processor has non-temporal stores of whole lines of a buffer; count it if so."""
+        if buffer.alignment < ir.CACHE_LINE or not self.processor.streaming_stores:
+            return False
+        self.streamed[buffer.name] = None
+        return True
 
     def _streaming_group(self, buffer: ir.Buffer) -> str:
         """Mark a store in a vector loop as non-temporal if the processor supports it."""
-        whole_lines = buffer.alignment >= ir.CACHE_LINE
-        if not (self.access_group and whole_lines and self.processor.streaming_stores):
+        if not (self.access_group and self._is_streamed(buffer)):
             return self._group()
-        self.streamed[buffer.name] = None
         return f", !llvm.access.group {self.metadata.mark_streaming(self.access_group)}"
 
     def _copy(self, s: ir.Copy) -> None:
@@ -283,24 +297,29 @@ class Emitter:
         self.builder.label(end)
 
     def _for(self, s: ir.For) -> None:
+        if self.vectors is not None:
+            self.vectors.unrolled(s)
+            return
+        if linked_calls.call_plain(self, s) or (s.kind == "vector" and emit_in_vectors(self, s)):
+            return
+        s = replace(s, kind="serial") if s.kind == "vector" and carries_states(s) else s
         masked = self._masked_vectors(s) if s.kind == "vector" else 0
         parts = split_short(s) if s.kind == "vector" and not masked else (s,)
         if len(parts) > 1:
             self.statements(parts)
-            return
-        if (s.kind == "vector" and self._emit_vectors(s)) or linked_calls.call_plain(self, s):
             return
         start, stop, step = (self.expression(e, index=True) for e in (s.start, s.stop, s.step))
         if s.kind == "vector":
             group = self.metadata.access_group()
             count = masked or interleave_count(s, self.processor.vector_bits // 8)
             metadata = self.metadata.vector_loop(group, count, masked=masked > 0)
-            if step.text == "1" and stop.type == "i64" and self._is_plain_index(s.start):
+            if step.text == "1" and stop.type == "i64" and self.is_plain_index(s.start):
                 self._vector_loop(s, start, stop, metadata, group)
                 return
         else:
             group = self.access_group or ""
-            metadata = self.metadata.unrolled_loop() if s.kind == "unroll" else self.metadata.serial_loop()
+            for_passes, marks = not (has_loop(s.body) or carries_states(s)), self.metadata
+            metadata = marks.unrolled_loop() if s.kind == "unroll" else marks.serial_loop(for_passes=for_passes)
         self.loop(s.variable, (start, stop, step), s.body, metadata, group)
 
     def _masked_vectors(self, s: ir.For) -> int:
@@ -308,24 +327,8 @@ class Emitter:
         if not self.processor.masks:
             return 0
         self.plain.add(s.variable.name)
-        invariants = HiddenInvariants(s, self.builder, self._is_plain_index, self.index)
+        invariants = HiddenInvariants(s, self.builder, self.is_plain_index, self.index)
         return masked_vectors(s, self.processor.vector_bits // 8, invariants.step)
-
-    def _emit_vectors(self, s: ir.For) -> bool:
-        """Emit a vector loop whose iterations fill registers without a loop; return False for another one."""
-        if self.access_group or self.hides_loads or not trips_from_zero(s):
-            return False
-        self.plain.add(s.variable.name)
-        invariants = HiddenInvariants(s, self.builder, self._is_plain_index, self.index)
-        invariants.counter = self.builder.literal(0, "i64")
-        vectors = WholeVectors(s, invariants, self.builder, self.flags, self.address, self.expression, alignment)
-        if not vectors.fill_registers(self.processor.vector_bits):
-            return False
-        outer, place, self.invariants = self.invariants, len(self.builder.lines), invariants
-        vectors.emit()
-        self.builder.lines[place:place] = invariants.lines
-        self.invariants = outer
-        return True
 
     def _vector_loop(self, s: ir.For, start: LlvmValue, stop: LlvmValue, metadata: str, group: str) -> None:
         """Emit a vector loop from zero on, with its invariant index arithmetic before it."""
@@ -335,7 +338,7 @@ class Emitter:
         else:
             trips = self.builder.literal(int(stop.text) - int(start.text), "i64")
         outer, place = self.invariants, len(self.builder.lines)
-        self.invariants = HiddenInvariants(s, self.builder, self._is_plain_index, self.index)
+        self.invariants = HiddenInvariants(s, self.builder, self.is_plain_index, self.index)
         self.loop(s.variable, (zero, trips, one), s.body, metadata, group, start)
         self.builder.lines[place:place] = self.invariants.lines
         self.invariants = outer
@@ -363,7 +366,7 @@ class Emitter:
         predicate = "slt" if variable.dtype.kind == "int" else "ult"
         self.builder.line(f"br {current.compare(predicate, stop)}, label {inside}, label {end}")
         self.builder.label(inside)
-        if variable.dtype is dtypes.int64 and _has_vector_loop(body):
+        if variable.dtype is dtypes.int64 and has_vector_loop(body):
             current = self.builder.emit(f'call i64 asm "", "=r,0"({current})', "i64", variable.name)
         counter = current
         if shift is not None and self.invariants is not None:

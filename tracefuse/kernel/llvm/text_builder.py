@@ -73,16 +73,44 @@ def float_literal(value: float, type_: str) -> str:
     return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
 
 
+def vector_type(type_: str, lanes: int) -> str:
+    """Return the type of a vector, or `type_` if it has no lanes."""
+    return f"<{lanes} x {type_}>" if lanes else type_
+
+
+_VARIANT = re.compile(r"(.+)\.v([0-9]+)")
+
+
+def lanes_variant(symbol: str, lanes: int) -> str:
+    """Return the variant of a function on vectors of `lanes` elements; the function itself for 0."""
+    return f"{symbol}.v{lanes}" if lanes else symbol
+
+
+def function_and_lanes(symbol: str) -> tuple[str, int]:
+    """Return what `lanes_variant` made a symbol of."""
+    variant = _VARIANT.fullmatch(symbol)
+    return (variant[1], int(variant[2])) if variant else (symbol, 0)
+
+
+class NotInVectorsError(Exception):
+    """A function has no form on vectors: it branches, or calls a library."""
+
+
 @dataclass(frozen=True, slots=True)
 class LlvmValue:
-    """An operand in LLVM IR: a literal or the name of a result. Operators append instructions to its builder."""
+    """An operand in LLVM IR: a literal or the name of a result. Operators append instructions to its builder.
+
+    type: of the value, or of an element of a vector. lanes: the elements of a vector, 0 for another value. An operation
+    on a vector and another value repeats the other value in all lanes.
+    """
 
     builder: Builder
     text: str
     type: str
+    lanes: int = 0
 
     def __str__(self) -> str:
-        return f"{self.type} {self.text}"
+        return f"{vector_type(self.type, self.lanes)} {self.text}"
 
     @property
     def is_float(self) -> bool:
@@ -93,8 +121,8 @@ class LlvmValue:
         return other if isinstance(other, LlvmValue) else self.builder.literal(other, self.type)
 
     def binary(self, operation: str, other: LlvmValue | float, flags: str = "") -> LlvmValue:
-        right = self.like(other)
-        return self.builder.emit(f"{operation} {flags}{self}, {right.text}", self.type)
+        left, right = self.builder.spread(self, self.like(other))
+        return self.builder.emit(f"{operation} {flags}{left}, {right.text}", self.type, lanes=left.lanes)
 
     def __add__(self, other: LlvmValue | float) -> LlvmValue:
         return self.binary("fadd" if self.is_float else "add", other)
@@ -115,7 +143,9 @@ class LlvmValue:
         return self.like(other) / self
 
     def __neg__(self) -> LlvmValue:
-        return self.builder.emit(f"fneg {self}", self.type) if self.is_float else self.like(0) - self
+        if self.is_float:
+            return self.builder.emit(f"fneg {self}", self.type, lanes=self.lanes)
+        return self.like(0) - self
 
     def __and__(self, other: LlvmValue | int) -> LlvmValue:
         return self.binary("and", other)
@@ -141,17 +171,19 @@ class LlvmValue:
 
     def compare(self, predicate: str, other: LlvmValue | float) -> LlvmValue:
         """Compare by an LLVM predicate: olt, une, ... for floats; slt, ult, eq, ... for integers."""
-        right = self.like(other)
-        return self.builder.emit(f"{'fcmp' if self.is_float else 'icmp'} {predicate} {self}, {right.text}", "i1")
+        left, right = self.builder.spread(self, self.like(other))
+        operation = "fcmp" if self.is_float else "icmp"
+        return self.builder.emit(f"{operation} {predicate} {left}, {right.text}", "i1", lanes=left.lanes)
 
     def select(self, yes: LlvmValue | float, no: LlvmValue | float) -> LlvmValue:
         """Return `yes` if this i1 is true, else `no`; at least one of the two is an LlvmValue."""
         model = yes if isinstance(yes, LlvmValue) else no
         assert isinstance(model, LlvmValue)
-        return self.builder.emit(f"select i1 {self.text}, {model.like(yes)}, {model.like(no)}", model.type)
+        condition, left, right = self.builder.spread(self, model.like(yes), model.like(no))
+        return self.builder.emit(f"select {condition}, {left}, {right}", model.type, lanes=left.lanes)
 
     def convert(self, operation: str, type_: str) -> LlvmValue:
-        return self.builder.emit(f"{operation} {self} to {type_}", type_)
+        return self.builder.emit(f"{operation} {self} to {vector_type(type_, self.lanes)}", type_, lanes=self.lanes)
 
     def bits(self) -> LlvmValue:
         """Return the bits of a float as an integer."""
@@ -168,11 +200,11 @@ class LlvmValue:
 class Builder:
     """Collects the instructions of one function, the intrinsics it declares and the emitted functions it calls.
 
-    scales, vector_bits: see `Processor`.
+    scales, vector_bits: see `Processor`. branches: whether the function may have more than one block.
     """
 
-    def __init__(self, scales: bool = False, vector_bits: int = 256) -> None:
-        self.scales, self.vector_bits = scales, vector_bits
+    def __init__(self, scales: bool = False, vector_bits: int = 256, *, branches: bool = True) -> None:
+        self.scales, self.vector_bits, self._branches = scales, vector_bits, branches
         self.lines: list[str] = []
         self.declarations: dict[str, str] = {}
         self.functions: dict[str, None] = {}
@@ -189,12 +221,29 @@ class Builder:
         self.lines.append("  " + text)
 
     def label(self, label: str) -> None:
+        if not self._branches:
+            raise NotInVectorsError(label)
         self.lines.append(f"{label[1:]}:")
 
-    def emit(self, text: str, type_: str, hint: str = "t") -> LlvmValue:
+    def emit(self, text: str, type_: str, hint: str = "t", lanes: int = 0) -> LlvmValue:
+        """Append an instruction with a result. type_, lanes: of the result."""
         name = self.name(hint)
         self.line(f"{name} = {text}")
-        return LlvmValue(self, name, type_)
+        return LlvmValue(self, name, type_, lanes)
+
+    def spread(self, *values: LlvmValue) -> tuple[LlvmValue, ...]:
+        """Return the values, with those that are no vectors repeated in all lanes if another one is a vector."""
+        lanes = max(value.lanes for value in values)
+        return tuple(value if value.lanes == lanes else self.repeat(value, lanes) for value in values)
+
+    def repeat(self, value: LlvmValue, lanes: int) -> LlvmValue:
+        """Return a vector of equal elements."""
+        if not value.text.startswith("%"):
+            return LlvmValue(self, f"splat ({value})", value.type, lanes)
+        type_ = vector_type(value.type, lanes)
+        first = self.emit(f"insertelement {type_} poison, {value}, i64 0", value.type, lanes=lanes)
+        mask = f"<{lanes} x i32> zeroinitializer"
+        return self.emit(f"shufflevector {first}, {type_} poison, {mask}", value.type, lanes=lanes)
 
     def literal(self, value: float, type_: str) -> LlvmValue:
         if type_ in FLOAT_BITS:
@@ -204,35 +253,51 @@ class Builder:
         return LlvmValue(self, str(int(value)), type_)
 
     def call(self, symbol: str, result: str, arguments: Sequence[LlvmValue], flags: str = "") -> LlvmValue:
-        listed = ", ".join(str(a) for a in arguments)
-        return self.emit(f"call {flags}{result} @{symbol}({listed})", result)
+        listed = ", ".join(map(str, arguments))
+        lanes = max((a.lanes for a in arguments), default=0)
+        return self.emit(f"call {flags}{vector_type(result, lanes)} @{symbol}({listed})", result, lanes=lanes)
 
     def intrinsic(self, name: str, *arguments: LlvmValue, suffix: str | None = None, flags: str = "") -> LlvmValue:
-        """Call `llvm.<name>`, overloaded on the first argument; the result has that argument's type."""
+        """Call `llvm.<name>`, overloaded on the first argument; the result has that argument's type.
+
+        suffix: the types that it is overloaded on, if not that one alone. Literals of i1 choose a variant.
+        """
         type_ = arguments[0].type
         if suffix is None:
             suffix = f"f{FLOAT_BITS[type_]}" if type_ in FLOAT_BITS else type_
+        lanes = max(a.lanes for a in arguments)
+        if lanes:
+            suffix = ".".join(f"v{lanes}{part}" for part in suffix.split("."))
+            arguments = tuple(a if a.type == "i1" or a.lanes else self.repeat(a, lanes) for a in arguments)
         symbol = f"llvm.{name}.{suffix}"
-        self.declarations[symbol] = f"declare {type_} @{symbol}({', '.join(a.type for a in arguments)})"
+        types = ", ".join(vector_type(a.type, a.lanes) for a in arguments)
+        self.declarations[symbol] = f"declare {vector_type(type_, lanes)} @{symbol}({types})"
         return self.call(symbol, type_, arguments, flags)
 
     def external(self, symbol: str, result: str, *arguments: LlvmValue) -> LlvmValue:
         """Call a C library function that accesses no memory."""
+        if any(a.lanes for a in arguments):
+            raise NotInVectorsError(symbol)
         types = ", ".join(a.type for a in arguments)
         self.declarations[symbol] = f"declare {result} @{symbol}({types}) nounwind willreturn memory(none)"
         return self.call(symbol, result, arguments)
 
     def function(self, symbol: str, result: str, *arguments: LlvmValue) -> LlvmValue:
-        """Call one of the emitted functions (`kernel/llvm/float32_math.py`)."""
-        self.functions[symbol] = None
-        return self.call(symbol, result, arguments)
+        """Call one of the emitted functions (`kernel/llvm/float32_math.py`), on vectors its variant."""
+        arguments = self.spread(*arguments)
+        called = lanes_variant(symbol, arguments[0].lanes)
+        self.functions[called] = None
+        return self.call(called, result, arguments)
 
     def replaced_if_rare(self, rare: LlvmValue, symbol: str, fast: LlvmValue, *arguments: LlvmValue) -> LlvmValue:
         """Return `fast`, or where the i1 `rare` holds, the rare function `symbol` (`LlvmFunctions.define_rare`)."""
-        self.functions[symbol] = None
-        listed = ", ".join(map(str, (fast, rare, *arguments)))
-        attributes = call_attributes(symbol, len(arguments), self.vector_bits)
-        return self.emit(f"call {fast.type} @{guard_symbol(symbol)}({listed}) {attributes}", fast.type)
+        fast, rare, *arguments_ = self.spread(fast, rare, *arguments)
+        self.functions[lanes_variant(symbol, fast.lanes)] = None
+        guard = lanes_variant(guard_symbol(symbol), fast.lanes)
+        listed = ", ".join(map(str, (fast, rare, *arguments_)))
+        attributes = "" if fast.lanes else f" {call_attributes(symbol, len(arguments), self.vector_bits)}"
+        text = f"call {vector_type(fast.type, fast.lanes)} @{guard}({listed}){attributes}"
+        return self.emit(text, fast.type, lanes=fast.lanes)
 
     def polynomial(self, x: LlvmValue, coefficients: Sequence[float]) -> LlvmValue:
         """Return c[0] + c[1] x + c[2] x**2 + ..., evaluated by Horner's rule."""

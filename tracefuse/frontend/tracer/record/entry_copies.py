@@ -35,6 +35,13 @@ class EntryCopies:
         self._check(self._held[first : first + 1])
         return entry
 
+    def check_none_of(self, list_id: int) -> None:
+        """Raises NotInEveryIteration if an entry of a list was read, which now gets entries of its own: other ones."""
+        for position, (_, first) in self._by_position.items():
+            if isinstance(position, tuple) and position[0] == list_id:
+                symbol = self._held[first][2]
+                raise NotInEveryIteration("an entry of a list that a loop appends to is read, and the list", symbol)
+
     def check(self) -> None:
         """Raises NotInEveryIteration if a copy has been changed, and forgets all.
 

@@ -1,0 +1,96 @@
+"""Tests loops that are written in vectors: their rest under a mask, their reductions, and what is left to LLVM."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tracefuse import fuse
+from tracefuse.kernel.llvm.loop_metadata import is_in_vectors
+from tracefuse.kernel.llvm.text_builder import host_processor
+
+pytestmark = pytest.mark.skipif(not host_processor().masks, reason="the processor has no masks for vectors")
+
+LENGTHS = (1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 33, 63, 65, 100, 127, 129, 257)
+BEHIND = 8
+"""Elements behind a result that no store may change."""
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int32, np.int8, np.bool_])
+def test_results_of_any_length_leave_the_elements_behind_them_as_they_are(dtype: type) -> None:
+    fused = fuse(lambda x, y: np.where(x > y, x, y))
+    random = np.random.default_rng(0)
+    for length in LENGTHS:
+        x, y = (random.integers(0, 5, length).astype(dtype) for _ in range(2))
+        memory = np.full(length + BEHIND, 1, dtype)
+        fused.into(memory[:length], x, y)
+        np.testing.assert_array_equal(memory[:length], np.where(x > y, x, y))
+        assert (memory[length:] == 1).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "dtypes"),
+    [
+        ("sum", (np.float64, np.float32, np.int32)),
+        ("max", (np.float64, np.float32, np.int16, np.uint8)),
+        ("min", (np.float32, np.int64)),
+        ("prod", (np.int64,)),
+        ("all", (np.bool_,)),
+        ("any", (np.bool_,)),
+        ("argmax", (np.float64, np.int32)),
+    ],
+)
+def test_reductions_over_rows_of_any_length(name: str, dtypes: tuple[type, ...]) -> None:
+    function: Callable[..., Any] = getattr(np, name)
+    random = np.random.default_rng(1)
+    for dtype in dtypes:
+        fused = fuse(lambda x: function(x, axis=1))
+        for length in LENGTHS:
+            x = random.integers(0, 2 if dtype is np.bool_ else 7, (3, length)).astype(dtype)
+            np.testing.assert_array_equal(fused(x), function(x, axis=1))
+
+
+def test_maxima_of_rows_have_nan_wherever_it_is() -> None:
+    fused = fuse(lambda x: x.max(axis=1))
+    for length in (3, 9, 40, 130):
+        for place in {0, length // 2, length - 1}:
+            x = np.zeros((2, length))
+            x[1, place] = np.nan
+            np.testing.assert_array_equal(fused(x), x.max(axis=1))
+
+
+def test_functions_with_rare_paths_do_not_take_them_for_elements_behind_the_last_one() -> None:
+    fused = fuse(lambda x: np.log(x) + np.tan(x))
+    for length in LENGTHS:
+        x = np.linspace(0.5, 1.5, length)
+        np.testing.assert_allclose(fused(x), np.log(x) + np.tan(x), rtol=1e-13, atol=1e-15)
+        x[-1] = 1e300
+        np.testing.assert_allclose(fused(x), np.log(x) + np.tan(x), rtol=1e-13)
+
+
+def test_functions_with_rare_paths_of_the_narrowest_elements() -> None:
+    x = np.arange(300).astype(np.uint8)
+    np.testing.assert_array_equal(fuse(lambda x: np.tan(x * 1.0) > 0)(x), np.tan(x * 1.0) > 0)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_kernels_of_loops_in_vectors_and_others_have_each_guard_once(axis: int) -> None:
+    x = np.random.default_rng(2).random((9, 40))
+    np.testing.assert_array_equal(fuse(lambda x: np.sin(x).argmax(axis))(x), np.sin(x).argmax(axis))
+
+
+def test_rows_at_positions_and_elements_at_a_distance() -> None:
+    x, positions = np.arange(600.0).reshape(20, 30), np.array([3, -1, 0, 19, 3])
+    np.testing.assert_array_equal(fuse(lambda x, p: x[p] * 2)(x, positions), x[positions] * 2)
+    np.testing.assert_array_equal(fuse(lambda x: x[:, ::3] + x[:, 1::3])(x), x[:, ::3] + x[:, 1::3])
+    pairs = fuse(lambda x: ((x[:, None] - x[None]) ** 2).sum(-1))
+    np.testing.assert_allclose(pairs(x[:, :9]), ((x[:, None, :9] - x[None, :, :9]) ** 2).sum(-1))
+
+
+def test_functions_that_call_a_library_are_left_to_llvm() -> None:
+    x = np.ones(100)
+    assert is_in_vectors(fuse(lambda x: np.exp(x) + x**0.45).segments(x)[0].source)
+    assert not is_in_vectors(fuse(lambda x, y: np.fmod(x, y)).segments(x, x)[0].source)

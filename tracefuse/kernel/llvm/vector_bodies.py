@@ -1,0 +1,205 @@
+"""The statements of a vector loop that is written in vectors: arithmetic on adjacent elements."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+
+from segments.lazy_dataclasses import replace
+from tracefuse import dtypes
+from tracefuse.kernel import kernel_ir as ir
+from tracefuse.kernel.llvm import float32_math, scalar_ops
+from tracefuse.kernel.llvm.hidden_invariants import HiddenInvariants, parts
+from tracefuse.kernel.llvm.interleaving import PLAIN, known_trips
+from tracefuse.kernel.llvm.plain_loops import inlined, slope
+from tracefuse.kernel.llvm.text_builder import Builder, LlvmValue, NotInVectorsError, Processor
+
+_SOME_LANES = 2
+"""The elements of the vectors that show whether an expression has a form on vectors."""
+
+_NEAR = 8
+"""The largest distance of elements that LLVM loads with those between them."""
+
+_GATHERED = 3
+"""The gathered elements for each stored one from which on a loop does more than to move elements."""
+
+
+class VectorBody:
+    """The statements of a loop whose values reach memory.
+
+    variable: the loop's. names: the variables that their values depend on, other than in indices of adjacent elements.
+    local: the variables that an iteration declares. is_index: whether an expression is index arithmetic that cannot
+    overflow.
+    """
+
+    def __init__(
+        self, loop: ir.For, invariants: HiddenInvariants, is_index: Callable[[ir.Expression], bool],
+        processor: Processor,
+    ) -> None:  # fmt: skip
+        self.names: set[str] = set()
+        self.local = {s.variable.name for s in ir.walk_statements(loop.body) if isinstance(s, ir.Declare)}
+        self.variable, self._invariants, self._is_index, self._processor = (
+            loop.variable.name,
+            invariants,
+            is_index,
+            processor,
+        )
+        self._places: dict[str, ir.Expression] = {}
+        # By identity, while the places of variables are the same.
+        self._known: dict[int, tuple[ir.Expression, ir.Expression, int | None]] = {}
+        self._find_places(loop.body)
+        self.statements = self._needed(loop.body)
+
+    def _find_places(self, body: Sequence[ir.Statement]) -> None:
+        """Find what indices are called in a body, in terms of the loop's variable and of those before the loop."""
+        for s in body:
+            if isinstance(s, ir.Let) and s.value.dtype is dtypes.int64:
+                place = inlined(s.value, self._places)
+                if self._is_index(place):
+                    self._places[s.variable.name] = place
+
+    def _needed(self, body: Sequence[ir.Statement]) -> tuple[ir.Statement, ...]:
+        """Return the statements whose values reach memory, and note what these depend on."""
+        needed: list[ir.Statement] = []
+        for s in reversed(body):
+            if isinstance(s, ir.For):
+                self.begin_copy(s, 0)
+                s = replace(s, body=self._needed(s.body))
+            elif isinstance(s, ir.Let) and s.variable.name not in self.names:
+                continue
+            needed.append(s)
+            self.names.update(part.name for part in self._values(s) if isinstance(part, ir.Variable))
+        return tuple(reversed(needed))
+
+    def _values(self, s: ir.Statement) -> Iterator[ir.Expression]:
+        """Yield the parts of a statement's value, with the indices of elements that are not adjacent."""
+        waiting = [s.value] if isinstance(s, ir.Let | ir.Store | ir.Accumulate | ir.Declare | ir.Assign) else []
+        while waiting:
+            for part in parts(waiting.pop()):
+                yield part
+                if isinstance(part, ir.Load) and self.step(part.index) is None and self.distance(part.index) is None:
+                    waiting.append(part.index)
+
+    def sums(self) -> list[ir.Accumulate]:
+        """Return the reductions over the loop."""
+        accumulated = (s for s in ir.walk_statements(self.statements) if isinstance(s, ir.Accumulate))
+        return [s for s in accumulated if s.variable.name not in self.local]
+
+    def invariant_loads(self) -> dict[tuple[str, ir.Expression], ir.Load]:
+        """Return the loads of elements that all iterations read and none writes, by buffer and place."""
+        stored = [s.buffer for s in ir.walk_statements(self.statements) if isinstance(s, ir.Store)]
+        return {
+            (part.buffer.name, self.place(part.index)): replace(part, index=self.place(part.index))
+            for s in self.statements
+            for part in self._values(s)
+            if isinstance(part, ir.Load) and self.step(part.index) == 0 and _is_apart(part.buffer, stored)
+        }
+
+    def begin_copy(self, loop: ir.For, number: int) -> None:
+        """Begin the iteration of an unrolled loop in which its variable is `number`."""
+        self._known.clear()
+        self._places[loop.variable.name] = ir.Constant(number, loop.variable.dtype)
+        self._find_places(loop.body)
+
+    def place(self, index: ir.Expression) -> ir.Expression:
+        """Return an index in terms of the loop's variable and of those before the loop."""
+        return self._found(index)[1]
+
+    def step(self, index: ir.Expression) -> int | None:
+        """Return by how many positions an index grows with each iteration; None if that is not known."""
+        return self._found(index)[2]
+
+    def _found(self, index: ir.Expression) -> tuple[ir.Expression, ir.Expression, int | None]:
+        """Return an index, its place and its step. It is asked for many times, and comparing indices takes long."""
+        found = self._known.get(id(index))
+        if found is None:
+            place = inlined(index, self._places)
+            found = self._known[id(index)] = index, place, self._invariants.step(place)
+        return found
+
+    def distance(self, index: ir.Expression) -> ir.Expression | None:
+        """Return by how many positions an index grows with each iteration; None for an index that is not linear."""
+        return slope(self.place(index), self.variable)
+
+    def _is_near(self, index: ir.Expression) -> bool:
+        """Return whether an iteration reads an element a few places behind the one before, or before it."""
+        distance = self.distance(index)
+        return isinstance(distance, ir.Constant) and abs(int(distance.value.real)) <= _NEAR
+
+    def is_possible(self) -> bool:
+        """Return whether all statements have a form on vectors, and LLVM has no better one."""
+        return self._are_possible(self.statements) and not self._moves_elements()
+
+    def _moves_elements(self) -> bool:
+        """Return whether the loop mainly gathers elements that it stores, which LLVM does one by one."""
+        statements = list(ir.walk_statements(self.statements))
+        loads = [part for s in statements for part in self._values(s) if isinstance(part, ir.Load)]
+        gathered = sum(self.step(load.index) is None for load in loads)
+        return 0 < gathered < _GATHERED * sum(isinstance(s, ir.Store) for s in statements)
+
+    def _are_possible(self, body: Sequence[ir.Statement]) -> bool:
+        return all(map(self._is_possible, body))
+
+    def _is_possible(self, s: ir.Statement) -> bool:
+        match s:
+            case ir.For():
+                self.begin_copy(s, 0)
+                return s.kind == "unroll" and bool(known_trips(s)) and self._are_possible(s.body)
+            case ir.Assign() if s.variable.name not in self.local:
+                return False
+            case ir.Declare() | ir.Assign() | ir.Accumulate() if s.variable.dtype.is_half:
+                return False
+            case ir.Store() if self.step(s.index) != 1 or s.block is not None:
+                return False
+            case ir.Let() | ir.Store() | ir.Accumulate() | ir.Comment() | ir.Declare() | ir.Assign():
+                return all(map(self._has_form, self._values(s)))
+        return False
+
+    def _has_form(self, e: ir.Expression) -> bool:
+        """Return whether an expression has a form on vectors, if its arguments have."""
+        match e:
+            case ir.Load():
+                # Elements near each other are left to LLVM, which loads them with those between them.
+                step = self.step(e.index)
+                return step in (0, 1) or (step is None and not self._is_near(e.index))
+            case ir.Cast():
+                is_plain = not (e.dtype.is_half or e.argument.dtype.is_half)
+            case ir.Call():
+                is_plain = e.name in PLAIN and not e.arguments[-1].dtype.is_half
+            case _:
+                return True
+        return is_plain or _is_written_in_vectors(e, self._processor)
+
+    @functools.cached_property
+    def has_rare_paths(self) -> bool:
+        """Whether a function has a second formula for rare arguments."""
+        return any(
+            isinstance(part, ir.Call) and part.dtype.is_floating and float32_math.has_rare_path(part.name, part.dtype)
+            for s in ir.walk_statements(self.statements)
+            for part in self._values(s)
+        )
+
+
+def _is_apart(buffer: ir.Buffer, stored: Sequence[ir.Buffer]) -> bool:
+    """Return whether stores to other buffers leave this one as it is."""
+    return all(buffer.name != other.name and (buffer.exclusive or other.exclusive) for other in stored)
+
+
+def _is_written_in_vectors(e: ir.Call | ir.Cast, processor: Processor) -> bool:
+    """Return whether what an expression emits has no branch, and calls no library."""
+    builder = Builder(processor.scales, processor.vector_bits, branches=False)
+
+    def operand(argument: ir.Expression) -> LlvmValue:
+        if isinstance(argument, ir.Constant):
+            return scalar_ops.constant(builder, argument.value, argument.dtype)
+        return LlvmValue(builder, "%x", scalar_ops.register_type(argument.dtype), _SOME_LANES)
+
+    try:
+        if isinstance(e, ir.Cast):
+            scalar_ops.cast(operand(e.argument), e.argument.dtype, e.dtype, processor)
+        else:
+            arguments = [operand(argument) for argument in e.arguments]
+            scalar_ops.primitive(e.name, arguments, e.arguments[-1].dtype, e.dtype, flags="", processor=processor)
+    except NotInVectorsError:
+        return False
+    return all(map(float32_math.has_variant, builder.functions))

@@ -1,0 +1,124 @@
+"""Reductions in loops that are written in vectors: an accumulator for each lane, joined after the loop."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+from typing import TYPE_CHECKING
+
+from tracefuse.dtypes import DType
+from tracefuse.kernel import kernel_ir as ir
+from tracefuse.kernel.llvm.scalar_ops import register_type
+from tracefuse.kernel.llvm.text_builder import FLOAT_BITS, LlvmValue, vector_type
+
+if TYPE_CHECKING:
+    from tracefuse.kernel.llvm.statements import Emitter
+
+_FLOATS = {"add": "fadd", "mul": "fmul", "minimum": "fminimum", "maximum": "fmaximum"}
+_BITS = {"add": "or", "mul": "and", "minimum": "and", "maximum": "or", "and": "and", "or": "or"}
+_INTEGERS = {"add": "add", "mul": "mul", "and": "and", "or": "or", "minimum": "min", "maximum": "max"}
+
+
+class VectorSums:
+    """The accumulators of a loop.
+
+    statements: its reductions. wide, lanes: the elements of its wide iterations and of the others.
+    """
+
+    def __init__(self, emitter: Emitter, statements: Sequence[ir.Accumulate], wide: int, lanes: int) -> None:
+        self._emitter, self._builder, self._wide, self._lanes = emitter, emitter.builder, wide, lanes
+        self._sums = {s.variable.name: s for s in statements}
+        self._statements = statements
+        self._slots: dict[tuple[str, int], str] = {}
+
+    def are_possible(self, read: Set[str]) -> bool:
+        """Return whether all sums are joined in one way, of which no value depends on. read: names of variables."""
+        return all(
+            s.variable.name not in read
+            and s.operation == self._sums[s.variable.name].operation
+            and not s.variable.dtype.is_half
+            and _reduction(s.operation, s.variable.dtype) is not None
+            for s in self._statements
+        )
+
+    def begin(self) -> None:
+        """Emit the neutral elements of the accumulators."""
+        for name, s in self._sums.items():
+            neutral = self._neutral(s)
+            for width in dict.fromkeys((self._wide, self._lanes)):
+                slot = self._builder.name(f"{name}_{width}")
+                self._slots[name, width] = slot
+                self._emitter.entry.append(f"  {slot} = alloca {vector_type(neutral.type, width)}, align 64")
+                self._builder.line(f"store {self._builder.repeat(neutral, width)}, ptr {slot}")
+
+    def _neutral(self, s: ir.Accumulate) -> LlvmValue:
+        """Return what the accumulators of a sum start from: what the variable is, where that changes nothing."""
+        dtype = s.variable.dtype
+        if s.operation not in ("add", "mul") or dtype.kind == "bool":
+            return self._emitter.read(s.variable)
+        value = 1.0 if s.operation == "mul" else -0.0
+        return self._builder.literal(value, register_type(dtype))
+
+    def add(self, s: ir.Accumulate, value: LlvmValue, width: int, mask: LlvmValue | None) -> None:
+        """Emit the accumulation of a value in each lane of the mask."""
+        before = self._load(s, width)
+        after = self._emitter.accumulated(s, before, value)
+        self._store(s, width, after if mask is None else mask.select(after, before))
+
+    def fold(self, done: LlvmValue) -> None:
+        """Emit the accumulators of wide iterations joined to those of the others. done: the elements so far."""
+        if not self._sums or self._wide == self._lanes:
+            return
+        builder = self._builder
+        folds, folded = builder.name("fold"), builder.name("folded")
+        builder.line(f"br {done.compare('ne', 0)}, label {folds}, label {folded}")
+        builder.label(folds)
+        for s in self._sums.values():
+            value, width = self._load(s, self._wide), self._wide
+            while width > self._lanes:
+                width //= 2
+                value = self._emitter.accumulated(s, self._part(value, 0, width), self._part(value, width, width))
+            self._store(s, width, value)
+        builder.line(f"br label {folded}")
+        builder.label(folded)
+
+    def _part(self, value: LlvmValue, first: int, width: int) -> LlvmValue:
+        listed = ", ".join(f"i32 {first + n}" for n in range(width))
+        type_ = vector_type(value.type, value.lanes)
+        return self._builder.emit(
+            f"shufflevector {value}, {type_} poison, <{width} x i32> <{listed}>", value.type, lanes=width
+        )
+
+    def end(self, width: int) -> None:
+        """Emit the accumulators of all lanes joined to the variables. width: of the last iterations."""
+        for s in self._sums.values():
+            value, type_ = self._load(s, width), register_type(s.variable.dtype)
+            suffix = f"v{width}f{FLOAT_BITS[type_]}" if type_ in FLOAT_BITS else f"v{width}{type_}"
+            symbol = f"llvm.vector.reduce.{_reduction(s.operation, s.variable.dtype)}.{suffix}"
+            first, flags = [], ""
+            if type_ in FLOAT_BITS:
+                flags = "nsz "
+                if s.operation in ("add", "mul"):
+                    first, flags = [self._neutral(s)], f"reassoc {self._emitter.flags}"
+            types = ", ".join(vector_type(v.type, v.lanes) for v in (*first, value))
+            self._builder.declarations[symbol] = f"declare {type_} @{symbol}({types})"
+            listed = ", ".join(map(str, (*first, value)))
+            joined = self._builder.emit(f"call {flags}{type_} @{symbol}({listed})", type_)
+            self._emitter.assign(s.variable, self._emitter.accumulated(s, self._emitter.read(s.variable), joined))
+
+    def _load(self, s: ir.Accumulate, width: int) -> LlvmValue:
+        type_ = register_type(s.variable.dtype)
+        text = f"load {vector_type(type_, width)}, ptr {self._slots[s.variable.name, width]}"
+        return self._builder.emit(text, type_, s.variable.name, width)
+
+    def _store(self, s: ir.Accumulate, width: int, value: LlvmValue) -> None:
+        self._builder.line(f"store {value}, ptr {self._slots[s.variable.name, width]}")
+
+
+def _reduction(operation: str, dtype: DType) -> str | None:
+    """Return the name of LLVM's reduction of a vector; None if there is none."""
+    if dtype.kind == "bool":
+        return _BITS.get(operation)
+    if dtype.kind == "float":
+        return _FLOATS.get(operation)
+    name = _INTEGERS.get(operation) if dtype.is_integer else None
+    return f"{'s' if dtype.kind == 'int' else 'u'}{name}" if name in ("min", "max") else name
