@@ -94,3 +94,10 @@ def test_functions_that_call_a_library_are_left_to_llvm() -> None:
     x = np.ones(100)
     assert is_in_vectors(fuse(lambda x: np.exp(x) + x**0.45).segments(x)[0].source)
     assert not is_in_vectors(fuse(lambda x, y: np.fmod(x, y)).segments(x, x)[0].source)
+
+
+def test_loops_that_read_what_they_have_written_under_a_mask_are_left_to_llvm() -> None:
+    x = np.arange(78.0, dtype=np.float32).reshape(3, 26)
+    sums = fuse(lambda x: np.cumsum(x, 0))
+    assert not is_in_vectors(sums.segments(x)[0].source)
+    np.testing.assert_array_equal(sums(x), np.cumsum(x, 0))

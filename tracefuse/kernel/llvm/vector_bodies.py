@@ -85,6 +85,14 @@ class VectorBody:
         accumulated = (s for s in ir.walk_statements(self.statements) if isinstance(s, ir.Accumulate))
         return [s for s in accumulated if s.variable.name not in self.local]
 
+    def reads_what_it_writes(self) -> bool:
+        """Whether an iteration of an outer loop may read what the one before has written, as running sums do."""
+        stored = {s.buffer.name for s in ir.walk_statements(self.statements) if isinstance(s, ir.Store)}
+        return any(
+            isinstance(part, ir.Load) and part.buffer.name in stored
+            for s in ir.walk_statements(self.statements) for part in self._values(s)
+        )  # fmt: skip
+
     def invariant_loads(self) -> dict[tuple[str, ir.Expression], ir.Load]:
         """Return the loads of elements that all iterations read and none writes, by buffer and place."""
         stored = [s.buffer for s in ir.walk_statements(self.statements) if isinstance(s, ir.Store)]

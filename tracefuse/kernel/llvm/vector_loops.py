@@ -98,6 +98,8 @@ class VectorLoop:
         widths = self._widths
         if not (self._emitter.processor.masks if widths.trips is None else widths.fills_registers):
             return False
+        if widths.trips is None and self._body.reads_what_it_writes():
+            return False  # a processor does not forward elements that were stored under a mask to a load
         return widths.trips != 0 and self._sums.are_possible(self._body.names) and self._body.is_possible()
 
     def emit(self) -> None:
