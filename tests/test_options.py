@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -38,8 +39,7 @@ def test_fast_math_sets_flags_in_llvm_and_results_stay_close() -> None:
     plain, fast = source(quotient, X), source(quotient, X, fast_math=True)
     assert "arcp" not in plain
     assert "fdiv nsz arcp afn contract" in fast
-    assert "@llvm.sqrt.f32" in fast
-    assert "call nsz arcp afn contract float @llvm.sqrt" in fast
+    assert re.search(r"call nsz arcp afn contract (float|<\d+ x float>) @llvm\.sqrt\.", fast)
     np.testing.assert_allclose(fuse(quotient, fast_math=True)(X), quotient(X), rtol=1e-5)
 
 
