@@ -75,7 +75,8 @@ def var(
     """
     _check_type(as_tensor(x).value.dtype, dtype)
     values = as_tensor(x) if dtype is None else astype(as_tensor(x), dtype, copy=False)
-    if values.value.dtype.is_complex:
+    # Of real numbers and a given mean, the deviations have the type of these also where `dtype` is complex.
+    if as_tensor(x).value.dtype.is_complex or (values.value.dtype.is_complex and _given(mean) is None):
         kind = None if dtype is None else dtype_of(dtype)
         return stored(_complex_variance(values, axis, freedom_of(ddof, correction), keepdims, mean, where, kind), out)
     mask, ddof = _mask(where), freedom_of(ddof, correction)
