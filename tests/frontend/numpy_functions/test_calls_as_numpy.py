@@ -209,7 +209,8 @@ TOGETHER: dict[str, tuple[str, ...]] = {
         "np.geomspace(x[0], x[1], 4)", "np.geomspace(x[1], 3, 4)", "np.geomspace(x[2], 3, 3)",
         "np.geomspace(3, x[2], 3)", "np.sum(x[:2] * 60000, dtype=np.float16)", "np.mean(x[3:], dtype=np.float16)",
         "np.cumsum(x[::3], dtype=np.float16)", "x[:2].astype(np.int8).var(mean=0)", "x.var(mean=2, dtype='f4')",
-        "(x[:2] * 7).astype(np.int8).std(dtype='f4', mean=np.int8(3))", "(x[:2] * 50).astype(np.int8).std(dtype=complex, mean=np.int8(3))",
+        "(x[:2] * 7).astype(np.int8).std(dtype='f4', mean=np.int8(3))",
+        "(x[:2] * 40).astype(np.int8).std(dtype=complex, mean=np.int8(3))",
         "np.quantile(x[:2], 0.5, method='lower', "
         "out=np.zeros((), np.int32))",
     ),
