@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tracefuse.ir.extents import Extent, divide_exactly, product
+from tracefuse.ir.extents import Extent, divide_exactly
 from tracefuse.ir.fusion import Shape
 
 
@@ -25,10 +25,12 @@ def delinearize(position: Extent, shape: Sequence[Extent]) -> Shape:
         return (0,) * len(shape)
     wide = [k for k, e in enumerate(shape) if e != 1]
     coordinates: list[Extent] = [0] * len(shape)
-    for count, axis in enumerate(wide):
-        inner = product(shape[k] for k in wide[count + 1 :])
-        coordinate = position // inner
-        coordinates[axis] = coordinate if count == 0 else coordinate % shape[axis]
+    # Each quotient is divided further: so the coordinates of a position that was linearized with the same extents, plus
+    # or minus something, fold axis by axis when they are linearized again.
+    for axis in reversed(wide[1:]):
+        coordinates[axis], position = position % shape[axis], position // shape[axis]
+    if wide:
+        coordinates[wide[0]] = position
     return tuple(coordinates)
 
 
