@@ -145,6 +145,10 @@ RARE = (
     ("y = np.roll(x, (), ()); y += 1; r = x + y", "matrix"),
     ("isinstance(np.expand_dims(x[0, 0], ()), np.ndarray)", "matrix"),
     ("np.logical_not(x, dtype=bool)", "matrix"),
+    *((f"np.argsort((x % 3).ravel(), kind={kind!r})", "matrix") for kind in ("Stable", "m", "st", "foo", 3, b"s")),
+    *((f"{call}, kind={kind!r})", "matrix") for call in ("np.partition(x, 1", "x.argpartition(1", "np.sort(x, 0")
+      for kind in (None, "introselect", "x", "q")),
+    ("np.vander(x[0] * np.complex64(complex(np.inf)), 3)", "matrix"), ("np.add(x, x, where=np._NoValue)", "matrix"),
     *((f"np.{name}(x, 0, where={where})", "matrix") for name in ("mean", "var", "std", "sum", "nanmean")
       for where in ("[[1], [0], [2]]", "1", "x.astype(int)")),
     *((f"math.trunc(x.astype(np.{kind}).sum()) + x", "matrix") for kind in ("float32", "float64", "int32")),

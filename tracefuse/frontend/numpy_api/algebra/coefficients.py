@@ -127,7 +127,7 @@ def vander(x: Any, N: Any = None, increasing: bool = False) -> Any:
         return powers if increasing else traced_ops.copy(np.flip(powers, 1))
     columns: list[Any] = [np.ones_like(base)] if count else []
     while len(columns) < count:
-        columns.append(columns[-1] * base)
+        columns.append(columns[-1] * base if len(columns) > 1 else base)  # a product by 1 makes NaN of infinities
     if not columns:
         return np.zeros_like(base, shape=(base.shape[0], 0))
     return shaping.stack(columns if increasing else columns[::-1], 1)

@@ -263,16 +263,16 @@ class ArrayMethods(Traced):
     def argsort(self, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Any:
         return reductions.argsort(self, axis, kind, order, stable=stable)
 
-    def argpartition(self, kth: Any, axis: Any = -1, kind: Any = None, order: Any = None) -> Any:
+    def argpartition(self, kth: Any, axis: Any = -1, kind: Any = "introselect", order: Any = None) -> Any:
         _check_is_array(self, "argpartition")
-        return np.argpartition(as_array(self), kth, axis, order=order)
+        return np.argpartition(as_array(self), kth, axis, kind, order)
 
     def sort(self, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> None:
         into(self, reductions.sort(self, axis, kind, order))
 
-    def partition(self, kth: Any, axis: Any = -1, kind: Any = None, order: Any = None) -> None:
+    def partition(self, kth: Any, axis: Any = -1, kind: Any = "introselect", order: Any = None) -> None:
         _check_is_array(self, "partition")
-        result: Any = np.partition(as_array(self), kth, axis, order=order)
+        result: Any = np.partition(as_array(self), kth, axis, kind, order)
         into(self, result)
 
     def searchsorted(self, v: Any, side: str = "left", sorter: Any = None) -> Any:

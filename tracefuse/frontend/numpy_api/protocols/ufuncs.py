@@ -142,6 +142,7 @@ def _recorded(ufunc: np.ufunc, method: str, inputs: Sequence[Any], keywords: dic
 def _call(ufunc: np.ufunc, inputs: Sequence[Any], keywords: dict[str, Any]) -> Any:
     targets = _targets(keywords.pop("out", None), ufunc.nout)
     where = keywords.pop("where", True)
+    where = True if where is np._NoValue else where  # what NumPy's own functions pass on
     where = bool(where) if where is None or isinstance(where, np.bool_) else where
     signature = _signature(ufunc, keywords)
     casting = keywords.pop("casting", "same_kind")

@@ -134,6 +134,12 @@ _PLACES = (int, list, tuple, np.integer)
 def _register_partition(function: Any, name: str) -> None:
     def partition(a: Any, kth: Any, axis: Any = -1, kind: str = "introselect", order: Any = None) -> Any:
         refuse(f"np.{name}", order=order)
+        if not isinstance(kind, str):
+            message = f"select kind must be str, not {type(kind).__name__}"
+            raise DtypeError(message, hint="leave kind out", where=source.user_line())
+        if kind != "introselect":
+            message = f"select kind must be 'introselect' (got {kind!r})"
+            raise ScalarError(message, hint="leave kind out", where=source.user_line())
         x = as_operand(a)
         x, axis = (shaping.reshape(x, -1), 0) if axis is None else (x, axis)
         message, hint = "kth is out of bounds: {left} and {right}", "give positions on the axis"

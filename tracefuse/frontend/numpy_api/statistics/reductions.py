@@ -10,7 +10,7 @@ import numpy as np
 
 from tracefuse import source
 from tracefuse.dtypes import dtype_of
-from tracefuse.errors import DtypeError, NoElementsError, ShapeError
+from tracefuse.errors import DtypeError, NoElementsError, ScalarError, ShapeError
 from tracefuse.frontend.numpy_api.registration.registry import Functions
 from tracefuse.frontend.tracer.array_ops import moments, shaping, traced_ops
 from tracefuse.frontend.tracer.array_ops.in_place import into
@@ -231,13 +231,26 @@ def _sort_along(name: str, a: Any, axis: Any, order: Any, **attributes: Any) -> 
 
 @implements(np.sort)
 def sort(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Any:
+    _is_stable(kind)  # or raises
     return _sort_along("sort", a, axis, order)
+
+
+def _is_stable(kind: Any) -> bool:
+    """Whether a kind of sort, which NumPy knows by its first letter, keeps the order of equal elements."""
+    if not isinstance(kind, str | bytes | None):
+        message = f"sort kind must be str, not {type(kind).__name__}"
+        raise DtypeError(message, hint="give 'stable', or leave kind out", where=source.user_line())
+    name = kind.decode() if isinstance(kind, bytes) else kind
+    if name is not None and name[:1].lower() not in (*"qhms",):
+        message = f"sort kind must be one of 'quick', 'heap', or 'stable' (got {name!r})"
+        raise ScalarError(message, hint="give 'stable', or leave kind out", where=source.user_line())
+    return name is not None and name[0] in "mMsS"
 
 
 @implements(np.argsort)
 def argsort(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Any:
     # Halves are ordered in float32, which NumPy sorts by another algorithm.
-    is_stable = bool(stable) or kind in ("stable", "mergesort") or as_tensor(a).value.dtype.is_half
+    is_stable = bool(stable) or _is_stable(kind) or as_tensor(a).value.dtype.is_half
     return _sort_along("argsort", a, axis, order, kind="stable" if is_stable else None)
 
 
