@@ -148,6 +148,8 @@ RARE = (
     *((f"np.argsort((x % 3).ravel(), kind={kind!r})", "matrix") for kind in ("Stable", "m", "st", "foo", 3, b"s")),
     *((f"{call}, kind={kind!r})", "matrix") for call in ("np.partition(x, 1", "x.argpartition(1", "np.sort(x, 0")
       for kind in (None, "introselect", "x", "q")),
+    *((f"np.{name}({given}, mean=np.mean(x * (1 + 2j), keepdims=True)[0])", "matrix") for name in ("var", "std")
+      for given in ("[1, 2]", "[True, False]", "[1.5, 2]")),
     ("np.vander(x[0] * np.complex64(complex(np.inf)), 3)", "matrix"), ("np.add(x, x, where=np._NoValue)", "matrix"),
     *((f"np.{name}(x, 0, where={where})", "matrix") for name in ("mean", "var", "std", "sum", "nanmean")
       for where in ("[[1], [0], [2]]", "1", "x.astype(int)")),

@@ -94,11 +94,17 @@ def var(
         deviation = apply("sub", deviating, _mean_of(wide, axis, mask))
     else:
         deviation = apply("sub", as_tensor(x), mean)
-    kind = _as_floats(deviation, None).value.dtype if dtype is None else dtype_of(dtype)
+    # Squares of integers are summed in float64, also where a given mean is complex.
+    is_whole = as_tensor(x).value.dtype.is_integer or as_tensor(x).value.dtype.kind == "bool"
+    kind = _as_floats(x if is_whole else deviation, None).value.dtype if dtype is None else dtype_of(dtype)
     freedom = apply("maximum", apply("sub", _count(wide, axis, keepdims, mask, kind), ddof), 0)
     is_open = dtype is None and as_tensor(x).value.dtype.is_floating
     loop, target = (None if is_open else kind, out) if sums_into else (kind, None)
-    total = reduce("sum", apply("mul", deviation, deviation), axis, loop, target, keepdims, where=mask)
+    square = apply("mul", deviation, deviation)
+    if deviation.value.dtype.is_complex and as_tensor(x).value.dtype.kind == "bool":
+        parts = [apply(part, deviation) for part in ("real", "imag")]
+        square = apply("add", *(apply("mul", part, part) for part in parts))
+    total = reduce("sum", square, axis, loop, target, keepdims, where=mask)
     return stored(apply("div", total, freedom), out)
 
 
