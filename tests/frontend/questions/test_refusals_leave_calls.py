@@ -45,6 +45,10 @@ def labels(x: Any) -> Any:
     return np.char.upper(np.array(["a", "b"])[(x > 0).astype(int)])
 
 
+def names_of_cases(x: Any) -> Any:
+    return np.where(x > 0, "up", "down"), x * 2
+
+
 def written_to_a_file(x: Any) -> Any:
     COUNTS.calls += 1
     np.savetxt(TEXTS, x, fmt="%.3f")
@@ -63,6 +67,7 @@ def of_objects(x: Any) -> Any:
 PROGRAMS = {
     records: "dtype .* is not supported", fields: r"np\.rec\.fromarrays\(\)", days: r"dtype datetime64\[D\]",
     texts: "indexing a NumPy array by elements", labels: "indexing a NumPy array by elements",
+    names_of_cases: "str is no operand of an array operation",
     written_to_a_file: r"np\.savetxt cannot be fused yet",
     with_options_of_texts: r"np\.printoptions in a fused function",
     of_objects: "an array of objects",

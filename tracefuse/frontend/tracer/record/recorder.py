@@ -232,7 +232,7 @@ class Recorder(CapturedInputs):
         if not hasattr(value, "shape") or not hasattr(value, "dtype"):
             hint = "write np.nan" if value is None else "give an array, a NumPy scalar or a Python number"
             text = f"{value.__class__.__name__} is no operand of an array operation"
-            raise OperandError(text, hint=hint, where=source.user_line())
+            raise OperandError(text, hint=hint, where=source.user_line(), runs_function=isinstance(value, str | bytes))
         return self.resolve(self.capture(value))
 
     def _stacked(self, values: Sequence[Any]) -> Any:
