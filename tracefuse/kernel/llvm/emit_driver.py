@@ -12,6 +12,7 @@ from segments.lazy_dataclasses import dataclass
 from tracefuse.dtypes import DType
 from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.llvm import emit_calls
+from tracefuse.kernel.llvm.contraction import with_fused_operations
 from tracefuse.kernel.llvm.emit_llvm import body_text, module_text, scratch_of
 from tracefuse.kernel.llvm.entry_functions import load_parameter, store_parameter
 from tracefuse.kernel.llvm.loop_metadata import Metadata
@@ -61,13 +62,14 @@ def emit_driver(driver: LoopDriver) -> str:
         if is_inlined(kernel):
             body = Emitter(kernel, processor, metadata)
             body.hides_loads = True
-            texts.append(body_text(kernel, (), body, f"body{number}", "alwaysinline #1"))
+            text = body_text(kernel, (), body, f"body{number}", "alwaysinline #1")
+            texts.append(with_fused_operations(text, body.builder.declarations))
             emitters.append(body)
         else:
             texts.append(f"declare void @{kernel_symbol(number)}(ptr, i64, i64)")
     emitters.append((drive := _DriveEmitter(driver, processor, metadata)).emitter)
     drive.emitter.builder.declarations.update(DECLARATIONS | _LIBRARY)
-    texts.append(drive.text())
+    texts.append(with_fused_operations(drive.text(), drive.emitter.builder.declarations))
     return module_text(texts, emitters, processor, metadata)
 
 

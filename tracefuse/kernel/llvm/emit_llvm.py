@@ -15,6 +15,7 @@ from tracefuse.errors import InternalError
 from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.llvm import entry_functions, float32_math
 from tracefuse.kernel.llvm.constant_tables import SYMBOL
+from tracefuse.kernel.llvm.contraction import with_fused_operations
 from tracefuse.kernel.llvm.half_conversions import TRUNCATE
 from tracefuse.kernel.llvm.launch_functions import LaunchFacts, facts_of
 from tracefuse.kernel.llvm.loop_metadata import IN_VECTORS, Metadata
@@ -110,9 +111,10 @@ def emit_kernel(
     scratch = scratch_of(kernel)
     body = Emitter(kernel, processor, metadata)
     _read_constants(body, constants)
-    texts = [body_text(kernel, scratch, body)]
-    if has_loop(kernel.body) and not metadata.has_loops_for_passes:
+    text, in_vectors = body_text(kernel, scratch, body), has_loop(kernel.body) and not metadata.has_loops_for_passes
+    if in_vectors:
         metadata.lines.append(f"!{IN_VECTORS} = !{{}}")
+    texts = [with_fused_operations(text, body.builder.declarations, reorders=not in_vectors)]
     outer = Emitter(kernel, processor, metadata)
     texts.append(entry_functions.chunk_text(kernel, scratch, outer, bool(body.streamed)))
     return KernelText(module_text(texts, [body, outer], processor, metadata), facts_of(kernel, body.streamed))

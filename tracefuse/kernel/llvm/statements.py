@@ -3,8 +3,8 @@
 Loop nests are emitted as scalar code. LLVM's loop vectorizer vectorizes the loops that metadata marks as vector loops
 with independent iterations. Mutable variables are stack slots in the entry block, which LLVM promotes to registers.
 
-Floating-point flags: `contract` if the kernel allows it, `reassoc` on the accumulator of a reduction, and
-`nsz arcp afn` with fast math.
+Floating-point flags: `contract` if the kernel allows it, for `kernel/llvm/contraction.py`; `reassoc` on the accumulator
+of a reduction, for LLVM's vectorizer; and `nsz arcp afn` with fast math.
 """
 
 from __future__ import annotations
