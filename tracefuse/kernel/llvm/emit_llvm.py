@@ -15,7 +15,7 @@ from tracefuse.errors import InternalError
 from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.llvm import entry_functions, float32_math
 from tracefuse.kernel.llvm.constant_tables import SYMBOL
-from tracefuse.kernel.llvm.contraction import with_fused_operations
+from tracefuse.kernel.llvm.fused_operations import with_fused_operations
 from tracefuse.kernel.llvm.half_conversions import TRUNCATE
 from tracefuse.kernel.llvm.launch_functions import LaunchFacts, facts_of
 from tracefuse.kernel.llvm.loop_metadata import IN_VECTORS, Metadata
@@ -47,12 +47,14 @@ def body_text(
     builder = emitter.builder
     emitter.pointers.update({b.name: f"%{b.name}" for b in (*kernel.buffers, *scratch)})
     for scalar in kernel.scalars:
-        emitter.variables[scalar.name] = emitter.hidden(
-            LlvmValue(builder, f"%{scalar.name}", register_type(scalar.dtype))
-        )
+        emitter.variables[scalar.name] = LlvmValue(builder, f"%{scalar.name}", register_type(scalar.dtype))
     if kernel.thread is not None:
         emitter.variables[kernel.thread.name] = builder.literal(0, register_type(kernel.thread.dtype))
-    if kernel.grid:
+    if kernel.grid and kernel.grid[0].extent == ir.Constant(1, kernel.grid[0].variable.dtype):
+        variable = kernel.grid[0].variable
+        emitter.bind_position(variable, builder.literal(0, register_type(variable.dtype)))
+        emitter.statements(kernel.body)
+    elif kernel.grid:
         variable = kernel.grid[0].variable
         type_ = register_type(variable.dtype)
         begin, end = (LlvmValue(builder, f"%grid_{end}", "i64") for end in ("begin", "end"))
