@@ -29,6 +29,8 @@ from tracefuse.kernel.llvm.vector_loops import emit_in_vectors
 _ACCUMULATE = {"add": "fadd", "mul": "fmul"}
 # A constant-size buffer larger than this, in bytes, is a scratch buffer of `chunk` instead of on the stack of `body`.
 LARGEST_STACK_BUFFER = 1 << 16
+# The bytes behind a local array that the last of its vectors may reach (`kernel/llvm/masked_vectors.py`).
+ROOM_BEHIND = 64
 # Index arithmetic with constants below this cannot overflow for any array that fits in memory.
 _LARGEST_INDEX_CONSTANT = 1 << 31
 _INDEX_OPERATIONS = {"add": "add", "sub": "sub", "mul": "mul"}
@@ -271,7 +273,8 @@ class Emitter:
             return  # a parameter of the body
         assert isinstance(buffer.size, int)
         name = self.builder.name(buffer.name)
-        self.entry.append(f"  {name} = alloca [{max(buffer.size, 1)} x {memory_type(buffer.dtype)}], align 64")
+        elements = buffer.size + ROOM_BEHIND // buffer.dtype.itemsize
+        self.entry.append(f"  {name} = alloca [{elements} x {memory_type(buffer.dtype)}], align 64")
         self.pointers[buffer.name] = name
 
     def _if(self, s: ir.If) -> None:
