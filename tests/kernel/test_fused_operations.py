@@ -12,9 +12,9 @@ from tests.kernel.cpu_rows import COLUMNS, F32, I, J, at, by_row, random, real
 from tracefuse import dtypes
 from tracefuse.dtypes import DType
 from tracefuse.kernel.kernel_ir import Accumulate, Buffer, Declare, Expression, Kernel, Load, Store, Variable, call
-from tracefuse.kernel.llvm.fused_operations import with_fused_operations
 from tracefuse.kernel.llvm.cpu_functions import compile_cpu
 from tracefuse.kernel.llvm.emit_llvm import emit_llvm
+from tracefuse.kernel.llvm.fused_operations import with_fused_operations
 from tracefuse.kernel.llvm.machine_code import OPTIMIZED, UNOPTIMIZED, get_machine
 from tracefuse.kernel.llvm.text_builder import host_processor
 

@@ -37,12 +37,9 @@ from tracefuse.runtime.driver_parameters import (
     StepTensor,
     constant,
 )
-from tracefuse.runtime.integer_samples import numbers_of_steps
+from tracefuse.runtime.integer_samples import numbers_of_steps, sampled_steps
 from tracefuse.runtime.planned_steps import add_planned_step
 from tracefuse.runtime.step_integers import Number, Operand, StepIntegers, sample_of
-
-MOST_SAMPLES = 200
-"""The number of steps that a driver is built from, for a loop with those around it."""
 
 
 class LoopRun(Protocol):
@@ -379,24 +376,3 @@ class DriverBuilder:
 
 def _literal(value: Any) -> Number:
     return Number((value,))
-
-
-def sampled_steps(
-    starts: Sequence[int], stops: Sequence[int], active: Sequence[int]
-) -> tuple[list[int], list[int]]:  # fmt: skip
-    """Returns the outer step and the counter of each sampled step of a loop.
-
-    starts, stops: for each outer step. active: the outer steps that reach the loop.
-    """
-    parents: list[int] = []
-    steps: list[int] = []
-    few = min(12, MOST_SAMPLES // max(len(active), 1))
-    for parent in active:
-        start, stop = starts[parent], stops[parent]
-        ends, between = [stop - 1, start], [*range(start + 1, start + few - 3), stop - 2]
-        sampled = [(start + stop) // 2, *ends, *between] if few > 0 else ends  # of deep nests
-        for step in dict.fromkeys(sampled):
-            if start <= step < stop:
-                parents.append(parent)
-                steps.append(step)
-    return parents, steps
