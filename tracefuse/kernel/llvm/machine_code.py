@@ -43,7 +43,7 @@ class Optimization(NamedTuple):
 
 # Level 3 copies loops for conditions that do not change in them, of which kernels have few, at twice the time.
 OPTIMIZED = Optimization(level=2, code_level=3, vectorizes=True)
-# A tenth of the time, for code that runs several times slower. Products and sums are not contracted.
+# A tenth of the time, for code that runs several times slower.
 UNOPTIMIZED = Optimization(level=0, code_level=0, vectorizes=False)
 # The passes for modules whose innermost loops are written in vectors, and the level of those after the first if the
 # module divides positions, which they move out of loops: a quarter and half of the time of the whole pipeline.
