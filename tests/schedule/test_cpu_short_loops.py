@@ -162,3 +162,12 @@ def test_short_extents_are_constants_of_a_kernel_for_any_size(function: Any, sha
     others = [np.concatenate([a, a[:3]]) for a in arrays]
     np.testing.assert_allclose(fused(*others), function(*others), rtol=1e-12)
     assert fused.cache_info().compiles == 1
+
+
+@pytest.mark.parametrize("moved", [lambda x: np.concatenate([x, x[:, :2] * 2], 1), lambda x: np.roll(x, 3, 1)])
+def test_short_axes_inside_of_a_joined_or_shifted_one_are_one_loop_with_it(moved: Any) -> None:
+    fused = fuse(moved)
+    for rows in (300, 7):
+        x = np.arange(5.0 * rows * 4).reshape(5, rows, 4)
+        np.testing.assert_array_equal(fused(x), moved(x))
+        assert fused.explain(x).templates == ("pointwise",)

@@ -60,7 +60,8 @@ class CpuProblem(Problem):
         """The region; a row caches expensive values between phases."""
         assert isinstance(self.facts, Facts)
         facts = with_factors(self.facts)
-        region = build_region(self.fusion, facts, self.memory, self.sizes, _is_expensive(self.fusion))
+        is_expensive = _is_expensive(self.fusion)
+        region = build_region(self.fusion, facts, self.memory, self.sizes, is_expensive, joins_tested=True)
         region = replace(region, masks=self.tilings.rates.masks)
         region = _with_short_rows(region, self.sizes, self.tilings.generic)
         return _with_short_strides(region, self.sizes)

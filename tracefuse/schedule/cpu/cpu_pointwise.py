@@ -16,10 +16,29 @@ from functools import partial
 from typing import TypeAlias
 
 from segments import Verdict, yes
-from tracefuse.ir.extents import Extent, Symbol, ceildiv, is_nonnegative, maximum, minimum, symbol, symbols
+from tracefuse.ir.extents import (
+    Extent,
+    Symbol,
+    ceildiv,
+    divide_exactly,
+    is_nonnegative,
+    is_positive_divisor,
+    maximum,
+    minimum,
+    symbol,
+    symbols,
+)
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.cost import Work
-from tracefuse.schedule.cpu.cpu_frame import BYTE_EDGES, CpuProblem, is_small, new_body, open_grid, work
+from tracefuse.schedule.cpu.cpu_frame import (
+    BYTE_EDGES,
+    CpuProblem,
+    is_small,
+    new_body,
+    open_grid,
+    symbol_extent,
+    work,
+)  # fmt: skip
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
 from tracefuse.schedule.nest import Loop, coefficient
 from tracefuse.schedule.reduction_states import store_outputs
@@ -199,6 +218,10 @@ def cut_points(region: Region, loop: Loop, sizes: Sizes) -> list[Extent]:
 
 
 def _is_of_one_size(rest: Extent) -> bool:
-    """Returns whether a difference is one size less a constant."""
-    found = set(symbols(rest))
-    return len(found) == 1 and coefficient(rest, next(iter(found))) == 1
+    """Returns whether a difference is one size less a constant, or the elements of so many rows."""
+    for size in set(symbols(rest)):
+        row = coefficient(rest, size)
+        is_row = is_positive_divisor(row) and size not in set(symbols(row))
+        if is_row and isinstance(divide_exactly(rest - row * symbol_extent(size), row), int):
+            return True
+    return False
