@@ -171,3 +171,13 @@ def test_short_axes_inside_of_a_joined_or_shifted_one_are_one_loop_with_it(moved
         x = np.arange(5.0 * rows * 4).reshape(5, rows, 4)
         np.testing.assert_array_equal(fused(x), moved(x))
         assert fused.explain(x).templates == ("pointwise",)
+
+
+def test_tasks_loop_over_outer_axes_of_few_elements() -> None:
+    """Dividing the number of a task into six indices takes longer than 8 elements."""
+    fused = fuse(lambda x: np.tile(x, (2, 2, 2, 2)))
+    for rows in (163, 5):
+        x = np.arange(rows * 160, dtype=np.uint16).reshape(rows, 5, 8, 4)
+        np.testing.assert_array_equal(fused(x), np.tile(x, (2, 2, 2, 2)))
+    (segment,) = fused.segments(x)
+    assert str(segment.kernel).count("for k") > 3
