@@ -15,6 +15,7 @@ from tracefuse.kernel.llvm import emit_calls
 from tracefuse.kernel.llvm.emit_llvm import body_text, module_text, scratch_of
 from tracefuse.kernel.llvm.entry_functions import load_parameter, store_parameter
 from tracefuse.kernel.llvm.fused_operations import with_fused_operations
+from tracefuse.kernel.llvm.hoisted_conditions import without_conditions
 from tracefuse.kernel.llvm.loop_metadata import Metadata
 from tracefuse.kernel.llvm.nested_loops import has_one_iteration
 from tracefuse.kernel.llvm.scalar_ops import memory_type
@@ -208,7 +209,9 @@ class _DriveEmitter:
             case ChooseStatements():
                 self._choose(statement)
             case CountedSteps():
-                self._counted(statement)
+                conditions, loop = without_conditions(statement)
+                self._statements(conditions)
+                self._counted(loop)
             case ConditionalSteps():
                 self._conditional(statement)
 
