@@ -57,8 +57,7 @@ MOST_INLINED_WORK = 32
 
 def emit_driver(driver: LoopDriver) -> str:
     """Return the LLVM module of `driver` for this machine."""
-    processor = host_processor()
-    metadata = Metadata()
+    processor, metadata = host_processor(), Metadata()
     emitters: list[Emitter] = []
     texts: list[str] = []
     for number, kernel in enumerate(driver.kernels):
@@ -209,9 +208,7 @@ class _DriveEmitter:
             case ChooseStatements():
                 self._choose(statement)
             case CountedSteps():
-                conditions, loop = without_conditions(statement)
-                self._statements(conditions)
-                self._counted(loop)
+                self._counted(*without_conditions(statement))
             case ConditionalSteps():
                 self._conditional(statement)
 
@@ -264,8 +261,9 @@ class _DriveEmitter:
 
     # -- loops --------------------------------------------------------------------------------------------------------
 
-    def _counted(self, loop: CountedSteps) -> None:
+    def _counted(self, conditions: tuple[DriverStatement, ...], loop: CountedSteps) -> None:
         builder = self.builder
+        self._statements(conditions)
         start, stop = self.emitter.index(loop.start), self.emitter.index(loop.stop)
         index, labels = self._begin(loop.counter.name, start)
         if loop.flag is not None:
