@@ -58,8 +58,7 @@ MOST_INLINED_WORK = 32
 def emit_driver(driver: LoopDriver) -> str:
     """Return the LLVM module of `driver` for this machine."""
     processor, metadata = host_processor(), Metadata()
-    emitters: list[Emitter] = []
-    texts: list[str] = []
+    emitters, texts = list[Emitter](), list[str]()
     for number, kernel in enumerate(driver.kernels):
         if is_inlined(kernel):
             body = Emitter(kernel, processor, metadata)
