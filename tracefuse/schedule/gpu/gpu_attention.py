@@ -235,6 +235,7 @@ class AttentionForward(AttentionFrame):
         coordinates = self.coordinates(row.row, key)
         (score,) = body.name("score", (load(body, self.scores, place),))
         body.levels[-1].memo[self.attention.scores, coordinates] = (score,)
+        self._recall_inputs(place, coordinates)
         if is_complete and self.visible_offset is not None:
             for condition in conditions(self.problem.fusion, self.attention.logits, coordinates):
                 body.levels[-1].memo[condition.value] = (Constant(condition.holds, bool_),)
@@ -243,6 +244,9 @@ class AttentionForward(AttentionFrame):
             inside = body.index.compare("lt", column, self.keys)
             logit = call("select", inside, convert(logit, float32), _MINUS_INFINITY)
         return body.name("logit", (convert(logit, float32),))[0]
+
+    def _recall_inputs(self, place: Extent, coordinates: Shape) -> None:
+        """Makes known the inputs at the coordinates of a score that are in registers already: none."""
 
     def _rescale(self, row: ScoreRow, new: Variable) -> tuple[Expression, Expression]:
         """Scales a row's total to its new maximum; returns the factor, and what is subtracted from logits."""

@@ -51,6 +51,8 @@ GROUP_KEYS = 64
 GROUP_BLOCKS = {64: 4, 128: 2}
 """The features of such products, with the blocks of a multiprocessor, of one group each: blocks of several groups read
 keys and values less often, but wait for each other. (H200)"""
+MASKED_BLOCKS = 3
+"""The most blocks of a multiprocessor if the registers hold elements of a mask. (H200)"""
 NARROW_TILES = 3
 """So many tiles of 64 queries have fewer rows without a query than tiles of 128, which are faster if full. (H200)"""
 
@@ -114,7 +116,7 @@ def accepts(problem: GpuProblem) -> Verdict:
         whole = [_whole(problem, extent) for extent in (queries, keys)]
         if all(whole):
             return yes(make(warps=whole[0] // MATRIX, matrices=1, keys=whole[1], single=True))
-    if is_half and not few and (tiles := _by_groups(problem, keys, most, make)) is not None:
+    if is_half and not few and (tiles := _by_groups(problem, match, keys, most, make)) is not None:
         return yes(tiles)
     narrow = few or most > WIDE_FEATURES or (is_half and _fills_narrow_tiles(problem, queries))
     warps = WARPS
@@ -144,15 +146,16 @@ def _of_halves(
 
 
 def _by_groups(
-    problem: GpuProblem, keys: Extent, most: int, make: Callable[..., AttentionTiles]
+    problem: GpuProblem, match: Attention, keys: Extent, most: int, make: Callable[..., AttentionTiles]
 ) -> AttentionTiles | None:  # fmt: skip
     """Returns the tiles of products by groups of warps, if they have the features; guards the number of keys."""
     if not problem.chip.multiplies_tiles or most not in GROUP_BLOCKS:
         return None
     single = problem.sizes.at_most(keys, GROUP_KEYS, "a tile has all keys")
+    blocks = min(GROUP_BLOCKS[most], MASKED_BLOCKS if _reads_masks(problem, match) else GROUP_BLOCKS[most])
     tiles = make(
         warps=GROUP_WARPS, matrices=1, keys=GROUP_KEYS, single=single, stages=1 if single else 2,
-        blocks=GROUP_BLOCKS[most], by_groups=True,
+        blocks=blocks, by_groups=True,
     )  # fmt: skip
     return tiles if tiles.query_features in GROUP_BLOCKS and tiles.value_features in GROUP_BLOCKS else None
 
