@@ -34,6 +34,8 @@ NOT_REPEATED: list[Callable[..., Any]] = [
     lambda a, x, y: (a - a.mean(0)) / a.std(0),
     lambda a, x, y: a * np.exp(a.max(0)),
     lambda a, x, y: a * np.exp(np.sqrt(2.0)),
+    lambda a, x, y: np.pad(a * 2, 4, mode="reflect"),
+    lambda a, x, y: np.concatenate([a[:, ::-1] - a, a[:, 5:] * 2], axis=1),
 ]
 
 

@@ -20,7 +20,7 @@ from segments.lazy_dataclasses import dataclass
 from tracefuse.dynamic.guards import Guard
 from tracefuse.ir.extents import Extent, is_nonnegative, product
 from tracefuse.ir.fusion import Fusion, Node
-from tracefuse.ir.indexing import PULLED, AxisMap, flat, loops_of, reduces, use_maps
+from tracefuse.ir.indexing import PULLED, AxisMap, flat, loops_of, movement_reads, reduces, use_maps
 from tracefuse.ir.op_kinds import Movement
 from tracefuse.ir.scan_kind import scans
 from tracefuse.partition.segmentation import Segmentation
@@ -95,7 +95,17 @@ class _Repetitions:
         """Yields the reads of the tensor operands of a node that is evaluated so many times."""
         extents, _, maps = use_maps(self.fusion, node)
         for value, axis_map in maps:
-            yield value, self._read(extents, value, axis_map, times)
+            if value not in self.combined and self._takes_each_once(node):
+                yield value, _Read(times, times * product(self.fusion.shape_of(value)))
+            else:
+                yield value, self._read(extents, value, axis_map, times)
+
+    def _takes_each_once(self, node: Node) -> bool:
+        """Whether an element of a result is of one of several operands, as that of a concatenation."""
+        if not isinstance(node.op, Movement):
+            return False
+        read = movement_reads(self.fusion, node)
+        return not read.deciding and any(source.conditions for source in read.sources)
 
     def _read(self, extents: Sequence[Extent], value: int, axis_map: AxisMap, times: Extent) -> _Read:
         along = list(flat(axis_map))
