@@ -44,8 +44,8 @@ start:
   ret void
 }}
 """
-# Flags by which LLVM may give other bits after its passes than without them. Not `nsz`: it leaves open which zero is the
-# maximum of both, but LLVM chooses by the order of the operands, which the text gives.
+# Flags by which LLVM may give other bits after its passes than without them. Not `nsz`: it leaves open which of two
+# zeros is their maximum, but LLVM chooses by the order of the operands, which the text gives.
 _LICENCE = re.compile(r"(?<![%@\w.])(?:reassoc|arcp|afn|fast) ")
 
 
