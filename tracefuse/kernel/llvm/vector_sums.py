@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from tracefuse.kernel.llvm.statements import Emitter
 
 _FLOATS = {"add": "fadd", "mul": "fmul", "minimum": "fminimum", "maximum": "fmaximum"}
+_PREDICATES = {"minimum": "olt", "maximum": "ogt"}
+"""By extreme, LLVM's comparison of numbers whose first operand it keeps."""
+
 _BITS = {"add": "or", "mul": "and", "minimum": "and", "maximum": "or", "and": "and", "or": "or"}
 _INTEGERS = {"add": "add", "mul": "mul", "and": "and", "or": "or", "minimum": "min", "maximum": "max"}
 
@@ -40,6 +43,11 @@ class VectorSums:
             for s in self._statements
         )
 
+    @property
+    def are_extremes(self) -> bool:
+        """Whether there are reductions, all of them minima or maxima."""
+        return bool(self._sums) and all(s.operation in _PREDICATES for s in self._statements)
+
     def begin(self) -> None:
         """Emit the neutral elements of the accumulators."""
         for name, s in self._sums.items():
@@ -51,12 +59,15 @@ class VectorSums:
                 self._builder.line(f"store {self._builder.repeat(neutral, width)}, ptr {slot}")
 
     def _neutral(self, s: ir.Accumulate) -> LlvmValue:
-        """Return what the accumulators of a sum start from: what the variable is, where that changes nothing."""
-        dtype = s.variable.dtype
-        if s.operation not in ("add", "mul") or dtype.kind == "bool":
+        """Return what the accumulators of a sum start from."""
+        if self._starts_from_variable(s):
             return self._emitter.read(s.variable)
         value = 1.0 if s.operation == "mul" else -0.0
-        return self._builder.literal(value, register_type(dtype))
+        return self._builder.literal(value, register_type(s.variable.dtype))
+
+    def _starts_from_variable(self, s: ir.Accumulate) -> bool:
+        """Return whether all accumulators of a sum start from what the variable is, which changes no extreme."""
+        return s.operation not in ("add", "mul") or s.variable.dtype.kind == "bool"
 
     def add(self, s: ir.Accumulate, value: LlvmValue, width: int, mask: LlvmValue | None) -> None:
         """Emit the accumulation of a value in each lane of the mask."""
@@ -91,19 +102,45 @@ class VectorSums:
     def end(self, width: int) -> None:
         """Emit the accumulators of all lanes joined to the variables. width: of the last iterations."""
         for s in self._sums.values():
-            value, type_ = self._load(s, width), register_type(s.variable.dtype)
-            suffix = f"v{width}f{FLOAT_BITS[type_]}" if type_ in FLOAT_BITS else f"v{width}{type_}"
-            symbol = f"llvm.vector.reduce.{_reduction(s.operation, s.variable.dtype)}.{suffix}"
-            first, flags = [], ""
-            if type_ in FLOAT_BITS:
-                flags = "nsz "
-                if s.operation in ("add", "mul"):
-                    first, flags = [self._neutral(s)], f"reassoc {self._emitter.flags}"
-            types = ", ".join(vector_type(v.type, v.lanes) for v in (*first, value))
-            self._builder.declarations[symbol] = f"declare {type_} @{symbol}({types})"
-            listed = ", ".join(map(str, (*first, value)))
-            joined = self._builder.emit(f"call {flags}{type_} @{symbol}({listed})", type_)
-            self._emitter.assign(s.variable, self._emitter.accumulated(s, self._emitter.read(s.variable), joined))
+            value, is_float = self._load(s, width), s.variable.dtype.is_floating
+            joined = self._extreme(s, value) if is_float and s.operation in _PREDICATES else self._joined(s, value)
+            if not self._starts_from_variable(s):
+                joined = self._emitter.accumulated(s, self._emitter.read(s.variable), joined)
+            self._emitter.assign(s.variable, joined)
+
+    def _joined(self, s: ir.Accumulate, value: LlvmValue) -> LlvmValue:
+        """Emit LLVM's reduction of a vector."""
+        type_, lanes, first, flags = value.type, value.lanes, [], ""
+        suffix = f"v{lanes}f{FLOAT_BITS[type_]}" if type_ in FLOAT_BITS else f"v{lanes}{type_}"
+        symbol = f"llvm.vector.reduce.{_reduction(s.operation, s.variable.dtype)}.{suffix}"
+        if type_ in FLOAT_BITS:
+            first, flags = [self._neutral(s)], f"reassoc {self._emitter.flags}"
+        types = ", ".join(vector_type(v.type, v.lanes) for v in (*first, value))
+        self._builder.declarations[symbol] = f"declare {type_} @{symbol}({types})"
+        return self._builder.emit(f"call {flags}{type_} @{symbol}({', '.join(map(str, (*first, value)))})", type_)
+
+    def _extreme(self, s: ir.Accumulate, value: LlvmValue) -> LlvmValue:
+        """Emit the extreme of a vector of floats: that of its numbers, or NaN if it has one.
+
+        An extreme that passes NaN on takes several dependent instructions for each halving of a vector.
+        """
+        builder, count, joined = self._builder, value.lanes, value
+        while joined.lanes > 1:
+            half = joined.lanes // 2
+            first, last = self._part(joined, 0, half), self._part(joined, half, half)
+            joined = first.compare(_PREDICATES[s.operation], last).select(first, last)
+        joined = builder.emit(f"extractelement {joined}, i64 0", value.type)
+        is_nan = builder.emit(f"bitcast {value.compare('uno', value)} to i{count}", f"i{count}").compare("ne", 0)
+        rare = self._emitter.metadata.add('!{{!"branch_weights", i32 1, i32 100000}}')
+        numbers, nan, done = (builder.name(f"{s.variable.name}_{part}") for part in ("numbers", "nan", "joined"))
+        builder.line(f"br label {numbers}")
+        builder.label(numbers)
+        builder.line(f"br {is_nan}, label {nan}, label {done}, !prof {rare}")
+        builder.label(nan)
+        builder.line(f"br label {done}")
+        builder.label(done)
+        other = builder.literal(float("nan"), value.type)
+        return builder.emit(f"phi {value.type} [ {joined.text}, {numbers} ], [ {other.text}, {nan} ]", value.type)
 
     def _load(self, s: ir.Accumulate, width: int) -> LlvmValue:
         type_ = register_type(s.variable.dtype)

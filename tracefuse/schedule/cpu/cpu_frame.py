@@ -44,7 +44,7 @@ BYTE_EDGES = (1 << 21, 16 << 20)
 """The classes of a larger region's bytes: in the caches of the cores, in the last cache, in memory."""
 
 
-FIXED, LEAST_FIXED = 32, 1 << 15
+FIXED, LEAST_FIXED = 64, 1 << 15
 """The longest innermost loop, and the fewest elements, for which a kernel for one length pays."""
 
 SHORT_STRIDES, LEAST_STRIDED = (-1, 2, 3, 4), 1 << 13
