@@ -102,3 +102,13 @@ def test_loops_that_read_what_they_have_written_under_a_mask_are_left_to_llvm() 
     sums = fuse(lambda x: np.cumsum(x, 0))
     assert not is_in_vectors(sums.segments(x)[0].source)
     np.testing.assert_array_equal(sums(x), np.cumsum(x, 0))
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int8])
+def test_columns_that_are_added_up_in_local_arrays(dtype: type) -> None:
+    values = np.random.default_rng(0).integers(-9, 9, (300, 67))
+    totals = fuse(lambda x: (x * x).sum(0, dtype=x.dtype))
+    for columns in (1, 7, 8, 30, 67):
+        x = values[:, :columns].astype(dtype)
+        assert is_in_vectors(totals.segments(x)[0].source)
+        np.testing.assert_array_equal(totals(x), (x * x).sum(0, dtype=dtype))

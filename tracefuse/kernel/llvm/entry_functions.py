@@ -10,7 +10,7 @@ from __future__ import annotations
 from tracefuse import dtypes
 from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.llvm.scalar_ops import cast, register_type
-from tracefuse.kernel.llvm.statements import Emitter
+from tracefuse.kernel.llvm.statements import ROOM_BEHIND, Emitter
 from tracefuse.kernel.llvm.text_builder import Builder, LlvmValue
 
 # The largest scratch buffer on the stack, in bytes.
@@ -49,7 +49,7 @@ def _scratch(builder: Builder, buffer: ir.Buffer, emitter: Emitter) -> tuple[Llv
     builder.declarations["aligned_alloc"] = "declare noalias ptr @aligned_alloc(i64, i64) nounwind"
     builder.declarations["free"] = "declare void @free(ptr) nounwind"
     elements = builder.literal(buffer.size, "i64") if isinstance(buffer.size, int) else emitter.index(buffer.size)
-    size = (elements * buffer.dtype.itemsize + 63) & -64
+    size = (elements * buffer.dtype.itemsize + (63 + ROOM_BEHIND)) & -64
     small = size.compare("ule", SCRATCH_ON_STACK)
     on_stack = small.select(size, 64)
     stack = builder.emit(f"alloca i8, {on_stack}, align 64", "ptr", buffer.name)

@@ -48,6 +48,8 @@ class MaskedVectors:
             return self._gathered(e, pointer, aligned)
         address = self._emitter.address(e.buffer, e.index)
         text = f"load {whole}, {address}, align {aligned}"
+        if self._mask is not None and e.buffer.space == "local":
+            return self._whole(text, e.buffer, type_)
         if self._mask is not None:
             symbol = self._declare("load", type_, f"declare {whole} @%s(ptr, i32, <{lanes} x i1>, {whole})")
             # Elements behind the last one are zeros, or like the first one where zeros could take a rare path.
@@ -57,6 +59,19 @@ class MaskedVectors:
                 others = str(self._builder.repeat(first, lanes))
             text = f"call {whole} @{symbol}({address}, i32 {aligned}, {self._mask}, {others})"
         return self._builder.emit(text, type_, e.buffer.name, lanes)
+
+    def _whole(self, text: str, buffer: ir.Buffer, type_: str) -> LlvmValue:
+        """Emit the load of a vector of a local array, which has room behind its last element (`ROOM_BEHIND`).
+
+        A processor forwards what was stored before to a load of a whole vector sooner than to a masked one. What is
+        behind the last element is replaced as for other loads: arithmetic on what lies there by chance may take long.
+        """
+        assert self._mask is not None
+        value = self._builder.emit(text, type_, buffer.name, self.lanes)
+        value = self._builder.emit(f"freeze {value}", type_, buffer.name, self.lanes)
+        if self._body.has_rare_paths:
+            return self._mask.select(value, self._builder.emit(f"extractelement {value}, i64 0", type_))
+        return self._mask.select(value, 0)
 
     def _gathered(self, e: ir.Load, pointer: str, aligned: int) -> LlvmValue:
         """Emit the loads of elements that are not adjacent. Behind the last element they are like the first one."""
@@ -97,7 +112,10 @@ class MaskedVectors:
             self._emitter.statements(s.body)
 
     def store(self, value: LlvmValue, address: LlvmValue, buffer: ir.Buffer, aligned: int, streamed: bool) -> None:
-        """Emit the store of adjacent elements. streamed: it is non-temporal, where vectors fill parts of lines."""
+        """Emit the store of adjacent elements. streamed: it is non-temporal, where vectors fill parts of lines.
+
+        In a local array what is behind the last element is stored again, as a masked store is not forwarded to loads.
+        """
         lanes, mark = self.lanes, ""
         value = value if value.lanes else self._builder.repeat(value, lanes)
         whole = vector_type(value.type, lanes)
@@ -106,6 +124,11 @@ class MaskedVectors:
             if streamed and size % _LEAST_STREAMED == 0:
                 aligned, mark = min(size & -size, ir.CACHE_LINE), self._emitter.metadata.non_temporal()
             self._builder.line(f"store {value}, {address}, align {aligned}{mark}")
+            return
+        if buffer.space == "local":
+            before = self._builder.emit(f"load {whole}, {address}, align {aligned}", value.type, buffer.name, lanes)
+            value = self._mask.select(value, before)
+            self._builder.line(f"store {value}, {address}, align {aligned}")
             return
         symbol = self._declare("store", value.type, f"declare void @%s({whole}, ptr, i32, <{lanes} x i1>)")
         self._builder.line(f"call void @{symbol}({value}, {address}, i32 {aligned}, {self._mask})")

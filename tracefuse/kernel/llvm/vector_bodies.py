@@ -86,8 +86,13 @@ class VectorBody:
         return [s for s in accumulated if s.variable.name not in self.local]
 
     def reads_what_it_writes(self) -> bool:
-        """Whether an iteration of an outer loop may read what the one before has written, as running sums do."""
-        stored = {s.buffer.name for s in ir.walk_statements(self.statements) if isinstance(s, ir.Store)}
+        """Whether an iteration of an outer loop may read what the one before has written, as running sums do.
+
+        Columns of adjacent elements that are added up in local arrays do not count: these are stored without a mask.
+        """
+        stored = {s.buffer.name: s.buffer for s in ir.walk_statements(self.statements) if isinstance(s, ir.Store)}
+        if all(buffer.space == "local" for buffer in stored.values()) and not self._gathered():
+            return False
         return any(
             isinstance(part, ir.Load) and part.buffer.name in stored
             for s in ir.walk_statements(self.statements) for part in self._values(s)
@@ -140,10 +145,13 @@ class VectorBody:
 
     def _moves_elements(self) -> bool:
         """Return whether the loop mainly gathers elements that it stores, which LLVM does one by one."""
-        statements = list(ir.walk_statements(self.statements))
-        loads = [part for s in statements for part in self._values(s) if isinstance(part, ir.Load)]
-        gathered = sum(self.step(load.index) is None for load in loads)
-        return 0 < gathered < _GATHERED * sum(isinstance(s, ir.Store) for s in statements)
+        stores = sum(isinstance(s, ir.Store) for s in ir.walk_statements(self.statements))
+        return 0 < self._gathered() < _GATHERED * stores
+
+    def _gathered(self) -> int:
+        """Return how many loads are of elements that are not adjacent."""
+        parts_ = (part for s in ir.walk_statements(self.statements) for part in self._values(s))
+        return sum(isinstance(part, ir.Load) and self.step(part.index) is None for part in parts_)
 
     def _are_possible(self, body: Sequence[ir.Statement]) -> bool:
         return all(map(self._is_possible, body))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tracefuse.dtypes import DType
 from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.llvm.scalar_ops import register_type
-from tracefuse.kernel.llvm.text_builder import FLOAT_BITS, LlvmValue, vector_type
+from tracefuse.kernel.llvm.text_builder import LlvmValue, vector_type
 
 if TYPE_CHECKING:
     from tracefuse.kernel.llvm.statements import Emitter
@@ -102,22 +102,28 @@ class VectorSums:
     def end(self, width: int) -> None:
         """Emit the accumulators of all lanes joined to the variables. width: of the last iterations."""
         for s in self._sums.values():
-            value, is_float = self._load(s, width), s.variable.dtype.is_floating
-            joined = self._extreme(s, value) if is_float and s.operation in _PREDICATES else self._joined(s, value)
+            value = self._load(s, width)
+            if value.is_float and s.operation in ("add", "mul"):
+                joined = self._joined_by_halves(s, value, width)
+            else:
+                joined = self._extreme(s, value) if value.is_float else self._joined(s, value, width)
             if not self._starts_from_variable(s):
                 joined = self._emitter.accumulated(s, self._emitter.read(s.variable), joined)
             self._emitter.assign(s.variable, joined)
 
-    def _joined(self, s: ir.Accumulate, value: LlvmValue) -> LlvmValue:
-        """Emit LLVM's reduction of a vector."""
-        type_, lanes, first, flags = value.type, value.lanes, [], ""
-        suffix = f"v{lanes}f{FLOAT_BITS[type_]}" if type_ in FLOAT_BITS else f"v{lanes}{type_}"
-        symbol = f"llvm.vector.reduce.{_reduction(s.operation, s.variable.dtype)}.{suffix}"
-        if type_ in FLOAT_BITS:
-            first, flags = [self._neutral(s)], f"reassoc {self._emitter.flags}"
-        types = ", ".join(vector_type(v.type, v.lanes) for v in (*first, value))
-        self._builder.declarations[symbol] = f"declare {type_} @{symbol}({types})"
-        return self._builder.emit(f"call {flags}{type_} @{symbol}({', '.join(map(str, (*first, value)))})", type_)
+    def _joined_by_halves(self, s: ir.Accumulate, value: LlvmValue, width: int) -> LlvmValue:
+        """Emit the sum of all lanes: the upper half is added to the lower one until one lane is left."""
+        while width > 1:
+            width //= 2
+            value = self._emitter.accumulated(s, self._part(value, 0, width), self._part(value, width, width))
+        return self._builder.emit(f"extractelement {value}, i64 0", value.type)
+
+    def _joined(self, s: ir.Accumulate, value: LlvmValue, width: int) -> LlvmValue:
+        """Emit the join of all lanes of integers."""
+        type_ = value.type
+        symbol = f"llvm.vector.reduce.{_reduction(s.operation, s.variable.dtype)}.v{width}{type_}"
+        self._builder.declarations[symbol] = f"declare {type_} @{symbol}({vector_type(type_, width)})"
+        return self._builder.emit(f"call {type_} @{symbol}({value})", type_)
 
     def _extreme(self, s: ir.Accumulate, value: LlvmValue) -> LlvmValue:
         """Emit the extreme of a vector of floats: that of its numbers, or NaN if it has one.
