@@ -15,6 +15,7 @@ from tracefuse.kernel.llvm import emit_calls
 from tracefuse.kernel.llvm.emit_llvm import body_text, module_text, scratch_of
 from tracefuse.kernel.llvm.entry_functions import load_parameter, store_parameter
 from tracefuse.kernel.llvm.fused_operations import with_fused_operations
+from tracefuse.kernel.llvm.hoisted_conditions import without_conditions
 from tracefuse.kernel.llvm.loop_metadata import Metadata
 from tracefuse.kernel.llvm.nested_loops import has_one_iteration
 from tracefuse.kernel.llvm.scalar_ops import memory_type
@@ -56,10 +57,8 @@ MOST_INLINED_WORK = 32
 
 def emit_driver(driver: LoopDriver) -> str:
     """Return the LLVM module of `driver` for this machine."""
-    processor = host_processor()
-    metadata = Metadata()
-    emitters: list[Emitter] = []
-    texts: list[str] = []
+    processor, metadata = host_processor(), Metadata()
+    emitters, texts = list[Emitter](), list[str]()
     for number, kernel in enumerate(driver.kernels):
         if is_inlined(kernel):
             body = Emitter(kernel, processor, metadata)
@@ -208,7 +207,7 @@ class _DriveEmitter:
             case ChooseStatements():
                 self._choose(statement)
             case CountedSteps():
-                self._counted(statement)
+                self._counted(*without_conditions(statement))
             case ConditionalSteps():
                 self._conditional(statement)
 
@@ -261,8 +260,9 @@ class _DriveEmitter:
 
     # -- loops --------------------------------------------------------------------------------------------------------
 
-    def _counted(self, loop: CountedSteps) -> None:
+    def _counted(self, conditions: tuple[DriverStatement, ...], loop: CountedSteps) -> None:
         builder = self.builder
+        self._statements(conditions)
         start, stop = self.emitter.index(loop.start), self.emitter.index(loop.stop)
         index, labels = self._begin(loop.counter.name, start)
         if loop.flag is not None:

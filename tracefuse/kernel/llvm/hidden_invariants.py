@@ -23,10 +23,14 @@ _Parts: TypeAlias = tuple[ir.Expression, int, int, Terms, Terms]
 
 
 def hide(builder: Builder, value: LlvmValue, hint: str) -> LlvmValue:
-    """Emit an integer that LLVM knows nothing about; a literal stays as it is."""
+    """Emit an integer that LLVM knows nothing about; a literal stays as it is.
+
+    The attributes say that what follows is reached: else LLVM moves no division out of a loop around the statement.
+    """
     if not value.text.startswith("%"):
         return value
-    return builder.emit(f'call {value.type} asm "", "=r,0"({value})', value.type, hint)
+    call = f'call {value.type} asm "", "=r,0"({value}) nounwind willreturn memory(none)'
+    return builder.emit(call, value.type, hint)
 
 
 def is_invariant(e: ir.Expression, names: Container[str]) -> bool:

@@ -370,7 +370,7 @@ class Emitter:
         self.builder.line(f"br {current.compare(predicate, stop)}, label {inside}, label {end}")
         self.builder.label(inside)
         if variable.dtype is dtypes.int64 and has_vector_loop(body):
-            current = self.builder.emit(f'call i64 asm "", "=r,0"({current})', "i64", variable.name)
+            current = hide(self.builder, current, variable.name)
         counter = current
         if shift is not None and self.invariants is not None:
             self.invariants.counter = counter

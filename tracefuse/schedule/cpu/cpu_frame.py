@@ -7,7 +7,8 @@ Must not know: LLVM.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 
 from segments.lazy_dataclasses import dataclass, replace
@@ -16,6 +17,8 @@ from tracefuse.ir.extents import (
     Expression,
     Extent,
     Symbol,
+    ceildiv,
+    floordiv,
     minimum,
     product,
     substitute,
@@ -44,8 +47,9 @@ BYTE_EDGES = (1 << 21, 16 << 20)
 """The classes of a larger region's bytes: in the caches of the cores, in the last cache, in memory."""
 
 
-FIXED, LEAST_FIXED = 64, 1 << 15
-"""The longest innermost loop, and the fewest elements, for which a kernel for one length pays."""
+FIXED, FIXED_TERMS, LEAST_FIXED = 64, 32, 1 << 15
+"""The longest innermost loop, the most terms of results beside one another, and the fewest elements, for which a kernel
+for one length pays."""
 
 SHORT_STRIDES, LEAST_STRIDED = (-1, 2, 3, 4), 1 << 13
 """The strides of inputs, in elements, for which kernels are compiled, and the most elements for which they are not."""
@@ -60,7 +64,8 @@ class CpuProblem(Problem):
         """The region; a row caches expensive values between phases."""
         assert isinstance(self.facts, Facts)
         facts = with_factors(self.facts)
-        region = build_region(self.fusion, facts, self.memory, self.sizes, _is_expensive(self.fusion))
+        is_expensive = _is_expensive(self.fusion)
+        region = build_region(self.fusion, facts, self.memory, self.sizes, is_expensive, joins_tested=True)
         region = replace(region, masks=self.tilings.rates.masks)
         region = _with_short_rows(region, self.sizes, self.tilings.generic)
         return _with_short_strides(region, self.sizes)
@@ -105,7 +110,7 @@ def _with_short_rows(region: Region, sizes: Sizes, generic: bool) -> Region:
     if region.nest.reduced and not loops[-1].reduced:
         terms = product(loop.extent for loop in region.nest.reduced)
         unless = "a result has many terms, or there is little work"
-        fixed.update(fixed_extents(sizes, terms, work(region), unless))
+        fixed.update(fixed_extents(sizes, terms, work(region), unless, FIXED_TERMS))
     return replace(region, fixed=tuple(fixed.items()))
 
 
@@ -128,7 +133,7 @@ def _with_short_strides(region: Region, sizes: Sizes) -> Region:
 
 def fixed_extents(
     sizes: Sizes, inner: Extent, elements: Extent,
-    unless: str = "the innermost loop is long, or there is little work",
+    unless: str = "the innermost loop is long, or there is little work", most: int = FIXED,
 ) -> dict[Symbol, int]:  # fmt: skip
     """Returns the sizes that the extent of a short innermost loop of much work consists of.
 
@@ -137,7 +142,7 @@ def fixed_extents(
     """
     if isinstance(inner, int):
         return {}
-    bound = minimum(FIXED - inner, elements - LEAST_FIXED)
+    bound = minimum(most - inner, elements - LEAST_FIXED)
     if sizes.at_most(bound, -1, unless):
         return {}
     return {s: fix(sizes, s, "short inner loops have constant bounds") for s in symbols(inner)}
@@ -193,3 +198,40 @@ def open_grid(body: Body, loops: Sequence[Loop], extra: Extent = 1) -> tuple[tup
         return (index, total), 0
     body.bind(further, body.index.code(coordinates[-1]))
     return (index, total), further
+
+
+LEAST_TASK = 1 << 10
+"""The fewest elements of a task. Fewer take less time than the divisions that turn its number into indices."""
+
+
+@contextlib.contextmanager
+def open_tasks(
+    body: Body, sizes: Sizes, loops: Sequence[Loop], extra: Extent, elements: Extent
+) -> Iterator[tuple[tuple[Extent, Extent], Extent]]:
+    """Opens a grid as `open_grid` does, whose tasks loop over inner ones of `loops` if there are few elements inside.
+
+    elements: those of all further iterations together. Yields (index, extent) of the axis, and the index among the
+    further iterations.
+    """
+    outer, inside, most = list(loops), list[Loop](), LEAST_TASK - 1
+    while outer and sizes.at_most(elements, most, "a task has several rows"):
+        inside.insert(0, outer.pop())
+        if not outer or not sizes.at_most(elements * inside[0].extent, most, "a task has several rows"):
+            break
+        elements = elements * inside[0].extent
+    if not inside:
+        yield open_grid(body, loops, extra)
+        return
+    step = floordiv(most, elements) + 1
+    grid, tile = open_grid(body, outer, ceildiv(inside[0].extent, step))
+    further: Extent = symbol("inner_part", extent=extra)
+    with contextlib.ExitStack() as stack:
+        bounds = minimum(tile * step + step, inside[0].extent)
+        stack.enter_context(body.loop(inside[0].index, bounds, start=tile * step))
+        for loop in inside[1:]:
+            stack.enter_context(body.loop(loop.index, loop.extent))
+        if substitute(extra, body.index.known) == 1:
+            further = 0
+        else:
+            stack.enter_context(body.loop(further, extra))
+        yield grid, further
