@@ -16,6 +16,7 @@ import threading
 import time
 import warnings
 from collections import deque
+from collections.abc import Iterator
 from typing import Protocol
 
 from tracefuse.kernel.interrupt_shield import shielded
@@ -33,14 +34,13 @@ class Job(Protocol):
 
 
 class _BackgroundThread:
-    """The background thread and its jobs. processor_seconds: of the jobs that have ended."""
+    """The background thread and its jobs."""
 
     def __init__(self) -> None:
         self.jobs: deque[Job] = deque()
-        self.processor_seconds = 0.0
         self.failures: deque[str] = deque()
-        # One entry for each fork in progress.
-        self.forks: list[None] = []
+        # One entry for each fork in progress and each block of `held`: no job is begun.
+        self.holds: list[None] = []
         self.is_over = False
         self.is_running = False
         self._thread: threading.Thread | None = None
@@ -49,7 +49,7 @@ class _BackgroundThread:
     def start(self) -> None:
         """Start the thread if there are jobs and none runs. Raises RuntimeError if the system has no more threads."""
         with self._lock:
-            if self.is_running or not self.jobs or self.forks:
+            if self.is_running or not self.jobs or self.holds:
                 return
             thread = threading.Thread(target=self._work, name="tracefuse compilation", daemon=True)
             self.is_running = True
@@ -62,17 +62,15 @@ class _BackgroundThread:
 
     def _work(self) -> None:
         while (job := self._next()) is not None:
-            start = time.thread_time()
             try:
                 shielded(job.run)  # forks and the end of the interpreter wait for it
             except BaseException as error:
                 self._report(f"the optimized code of a kernel is not used, which goes on without: {error}")
-            self.processor_seconds += time.thread_time() - start
             del job
 
     def _next(self) -> Job | None:
         with self._lock:
-            if self.forks or not self.jobs:
+            if self.holds or not self.jobs:
                 self.is_running = False
                 return None
             return self.jobs.popleft()
@@ -130,9 +128,14 @@ def is_busy() -> bool:
     return _worker.is_busy()
 
 
-def processor_seconds() -> float:
-    """Return the processor time of the jobs that have ended."""
-    return _worker.processor_seconds
+@contextlib.contextmanager
+def held() -> Iterator[None]:
+    """Begin no job inside, so that the processor time of this process is that of other work."""
+    _worker.holds.append(None)
+    try:
+        yield
+    finally:
+        _go_on()
 
 
 def _finish_at_exit() -> None:
@@ -145,8 +148,8 @@ def _finish_at_exit() -> None:
         _worker.is_over = True
 
 
-def _go_on_in_parent() -> None:
-    _worker.forks.pop()
+def _go_on() -> None:
+    _worker.holds.pop()
     begin()
 
 
@@ -163,5 +166,5 @@ if hasattr(os, "register_at_fork"):
     # Those before run in reverse order: the fork is counted first.
     os.register_at_fork(before=lambda: _worker.end_before_fork())
     os.register_at_fork(
-        before=lambda: _worker.forks.append(None), after_in_parent=_go_on_in_parent, after_in_child=_go_on_in_child
+        before=lambda: _worker.holds.append(None), after_in_parent=_go_on, after_in_child=_go_on_in_child
     )
