@@ -28,8 +28,12 @@ of memory and the first-level cache holds what they share."""
 BATCH = 4
 """The elements whose positions a thread loads before it combines the first of them."""
 
-MOST_FEW, MOST_COMPARED = 1024, 2**28
+MOST_FEW, MOST_COMPARED = 4096, 2**28
 """Up to so many rows are few, if all their elements compare at most so many positions: that takes less than a sort."""
+
+MOST_JOINED, ANY_FEW = 64, 1024
+"""The rows for each row of the table, of more rows than ANY_FEW, up to which these are few: a thread joins them one
+after another."""
 
 SHARED_BYTES = 32 * 1024
 """Tables up to this size are combined in the shared memory of each block first."""
@@ -349,7 +353,8 @@ def _combined_floats(x: Any, index: Any, values: Any, combine: str) -> Any:
     if not count or not x.size:
         return result
     columns = values.size // count * (2 if x.dtype.kind == "c" else 1)
-    if count > MOST_FEW or count * count * columns > MOST_COMPARED:
+    most = min(MOST_FEW, max(ANY_FEW, MOST_JOINED * len(x)))
+    if count > most or count * count * columns > MOST_COMPARED:
         return _reduced_runs(result, index, values, combine, columns)
     kernel = _kernel("combine_few", few_text, combine, x.dtype, index.dtype)
     sizes = (np.int32(count), np.int64(len(x)), np.int64(columns))
