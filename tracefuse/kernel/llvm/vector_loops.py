@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 _ONE = ir.Constant(1, dtypes.int64)
 
+_MOST_AND_ONE = 16
+"""The most iterations of a loop that is faster without a mask if one is left beyond whole vectors."""
+
 
 def emit_in_vectors(emitter: Emitter, loop: ir.For) -> bool:
     """Emit a vector loop as instructions on vectors; return False, with nothing emitted, if that is not possible."""
@@ -91,16 +94,27 @@ class VectorLoop:
         return self._emitter.is_plain_index(e)
 
     def is_possible(self) -> bool:
-        """Return whether this processor has the instructions, and all statements have a form on vectors.
-
-        Loops of a known length that fill no registers are left to LLVM (`kernel/llvm/masked_rests.py`).
-        """
+        """Return whether this processor has the instructions, and all statements have a form on vectors."""
         widths = self._widths
-        if not (self._emitter.processor.masks if widths.trips is None else widths.fills_registers):
+        if not (widths.fills_registers or (self._emitter.processor.masks and self._is_worth_a_mask())):
             return False
-        if widths.trips is None and self._body.reads_what_it_writes():
+        if not widths.fills_registers and self._body.reads_what_it_writes():
             return False  # a processor does not forward elements that were stored under a mask to a load
         return widths.trips != 0 and self._sums.are_possible(self._body.names) and self._body.is_possible()
+
+    def _is_worth_a_mask(self) -> bool:
+        """Return whether a loop that fills no registers is faster with its last one masked.
+
+        Of a known length, others are left to LLVM (`kernel/llvm/masked_rests.py`): a few elements are faster one by
+        one, and LLVM begins the functions of several vectors of 64-bit elements at once.
+        """
+        trips, element = self._widths.trips, widest(self._loop.body)
+        if trips is None:
+            return True
+        lanes = self._emitter.processor.vector_bits // 8 // element
+        if trips < lanes:
+            return 8 * trips >= (6 if self._sums.are_extremes else 7) * lanes
+        return (trips > _MOST_AND_ONE or trips % lanes > 1) and not (element == 8 and has_long_body(self._loop))
 
     def emit(self) -> None:
         """Emit the loop."""

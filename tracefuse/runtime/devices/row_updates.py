@@ -196,19 +196,23 @@ __device__ T joined(T x, T y) { return @JOIN@; }
 
 extern "C" __global__ void combine_few(
     T* result, const Index* index, const T* values, int count, Place rows, Place columns) {
-  __shared__ Place at[@MOST@];
-  for (int k = threadIdx.x; k < count; k += blockDim.x) at[k] = row_of(index, k, rows);
+  __shared__ Place at[@MOST@ + 8];
+  for (int k = threadIdx.x; k < count + 8; k += blockDim.x) at[k] = k < count ? row_of(index, k, rows) : -1;
   __syncthreads();
   const Place e = (Place)blockIdx.x * blockDim.x + threadIdx.x;
   if (e >= count * columns) return;
   const int first = (int)(e / columns);
   const Place column = e - first * columns, row = at[first];
   bool is_later = false;
+  #pragma unroll 8
   for (int k = 0; k < first; ++k) is_later |= at[k] == row;
   if (is_later) return;
   T run = values[e];
-  for (int k = first + 1; k < count; ++k) {
-    if (at[k] == row) run = joined(run, values[k * columns + column]);
+  for (int k = first + 1; k < count; k += 8) {
+    unsigned equal = 0;
+    #pragma unroll
+    for (int n = 0; n < 8; ++n) equal |= (unsigned)(at[k + n] == row) << n;
+    for (; equal; equal &= equal - 1) run = joined(run, values[(k + __ffs(equal) - 1) * columns + column]);
   }
   T* element = result + row * columns + column;
   *element = joined(*element, run);
