@@ -54,7 +54,7 @@ def memoized(keeps: str, *, key: str, most: int | None, bound: str = "", clears:
     """Decorates a function with a registered LRU cache.
 
     most: results to keep; None if the possible arguments limit them, as `bound` says. clears: whether `clear_caches`
-    drops them; False for facts about the machine and for singletons.
+    drops them; False for singletons and for facts about the machine, this package and NumPy.
     """
 
     def decorate(function: Function) -> Function:

@@ -226,7 +226,9 @@ def _normalize_attribute(name: str, value: Any, rank: int) -> Any:
     return axes
 
 
-@memoized("the signature of a method of `fd.ops`", key="name", most=None, bound="op definitions and aliases")
+@memoized(
+    "the signature of a method of `fd.ops`", key="name", most=None, bound="op definitions and aliases", clears=False
+)
 def _make_signature(name: str) -> CallSignature:
     """Builds the call signature of the op with this name."""
     op = REGISTRY[ALIASES.get(name, name)]

@@ -44,7 +44,7 @@ _BITCASTS = {f"bitcast_{dtype.short}": dtype for dtype in (float32, float64, int
 _UNARY: dict[type[ast.unaryop], str] = {ast.USub: "neg", ast.Invert: "not", ast.Not: "not"}
 
 
-@memoized("syntax trees of scalar code", key="code of an op definition", most=512)
+@memoized("syntax trees of scalar code", key="code of an op definition", most=512, clears=False)
 def _parse(code: str) -> tuple[tuple[tuple[str, ast.expr], ...], ast.expr]:
     """Return the assignments of the code, in order, and its final expression."""
     *lines, last = ast.parse(code).body

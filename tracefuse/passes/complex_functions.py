@@ -237,7 +237,7 @@ FUNCTIONS = {name: "\n".join(line.strip() for line in text.splitlines()) for nam
 """The program of each primitive on complex numbers."""
 
 
-@memoized("constants of complex functions", key="type of a part", most=None, bound="2 types")
+@memoized("constants of complex functions", key="type of a part", most=None, bound="2 types", clears=False)
 def numbers(part: DType) -> dict[str, float]:
     """Returns the constants in capitals for parts of a type: float32 or float64.
 

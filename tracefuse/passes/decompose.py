@@ -48,7 +48,7 @@ def decompose(fusion: Fusion) -> Fusion:
     return merge_common(rewriter.build())
 
 
-@memoized("syntax trees of decompositions", key="text of an op definition", most=512)
+@memoized("syntax trees of decompositions", key="text of an op definition", most=512, clears=False)
 def _parsed(steps: str) -> ast.expr:
     return ast.parse(steps, mode="eval").body
 

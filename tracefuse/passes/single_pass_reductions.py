@@ -22,7 +22,7 @@ from tracefuse.passes.decompose import OPERATORS
 from tracefuse.passes.rewriter import with_nodes
 
 
-@memoized("patterns of single-pass reductions", key="none", most=1)
+@memoized("patterns of single-pass reductions", key="none", most=1, clears=False)
 def _equivalents() -> tuple[tuple[Reduction, ast.expr], ...]:
     reductions = (op for op in REGISTRY.values() if isinstance(op, Reduction) and op.decomposed)
     return tuple((op, ast.parse(str(op.decomposed), mode="eval").body) for op in reductions)

@@ -18,7 +18,7 @@ CHIPS = Path(__file__).parent / "chips"
 GENERIC = "generic"
 
 
-@memoized("the constants of a chip model", key="name, workers, other name", most=64)
+@memoized("the constants of a chip model", key="name, workers, other name", most=64, clears=False)
 def rates_of(name: str, workers: int, otherwise: str = GENERIC) -> Rates:
     """Returns the constants of a chip model, by the name of its file, for a number of workers.
 

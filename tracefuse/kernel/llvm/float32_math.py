@@ -256,7 +256,9 @@ class _FunctionText(NamedTuple):
     kept: tuple[str, ...]
 
 
-@memoized("LLVM text of a math function", key="symbol, processor", most=None, bound="math functions and widths")
+@memoized(
+    "LLVM text of a math function", key="symbol, processor", most=None, bound="math functions and widths", clears=False
+)
 def _function(symbol: str, scales: bool, vector_bits: int) -> _FunctionText:
     """Return the text of a function, or of its variant on vectors. scales, vector_bits: see `Processor`."""
     name, lanes = function_and_lanes(symbol)
@@ -270,7 +272,13 @@ def _function(symbol: str, scales: bool, vector_bits: int) -> _FunctionText:
     return _FunctionText(text, builder.declarations, tuple(builder.functions), ())
 
 
-@memoized("LLVM text of a rare path's guard", key="symbol, processor", most=None, bound="math functions and widths")
+@memoized(
+    "LLVM text of a rare path's guard",
+    key="symbol, processor",
+    most=None,
+    bound="math functions and widths",
+    clears=False,
+)
 def _guard(symbol: str, vector_bits: int) -> _FunctionText:
     """Return the text of the guard of a rare function, with its variants, or of one variant."""
     name, lanes = function_and_lanes(symbol)
@@ -283,7 +291,13 @@ def _guard(symbol: str, vector_bits: int) -> _FunctionText:
     return _FunctionText("\n".join(texts), declarations, (), tuple(kept))
 
 
-@memoized("whether a math function has variants on vectors", key="symbol", most=None, bound="math functions and widths")
+@memoized(
+    "whether a math function has variants on vectors",
+    key="symbol",
+    most=None,
+    bound="math functions and widths",
+    clears=False,
+)
 def has_variant(symbol: str) -> bool:
     """Return whether the variant `symbol` of a math function on vectors can be written."""
     name, lanes = function_and_lanes(symbol)

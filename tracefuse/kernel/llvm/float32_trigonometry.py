@@ -103,7 +103,7 @@ def tan(x: LlvmValue) -> LlvmValue:
 # large angles
 
 
-@memoized("the table that reduces large angles", key="none", most=1)
+@memoized("the table that reduces large angles", key="none", most=1, clears=False)
 def _two_over_pi() -> tuple[list[float], list[float]]:
     """2 / pi * 2**(e - 150) modulo 4 for each exponent field e of a float32, as a part of 29 bits and the rest."""
     ratio = two_over_pi_scaled(512)

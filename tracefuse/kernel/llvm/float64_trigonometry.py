@@ -52,7 +52,7 @@ _ROWS = 2048 // EXPONENTS_OF_ROW
 _WORDS = 4
 
 
-@memoized("the table that reduces large angles of float64", key="none", most=1)
+@memoized("the table that reduces large angles of float64", key="none", most=1, clears=False)
 def two_over_pi() -> tuple[float, ...]:
     """2 / pi * 2**(8 row - 1075) modulo 4, between -2 and 2, for each row, as a sum of four doubles."""
     ratio = two_over_pi_scaled(1400)

@@ -172,7 +172,7 @@ def _gives_array(function: Any, arguments: Sequence[Any], keywords: dict[str, An
     return given.get("weights") is not None or (keepdims is not np._NoValue and bool(keepdims))
 
 
-@memoized("signatures of NumPy's functions", key="function", most=1024)
+@memoized("signatures of NumPy's functions", key="function", most=1024, clears=False)
 def _signature_of(function: Any) -> inspect.Signature:
     """Returns the signature of a function; an empty one for a function in C that has none."""
     try:
