@@ -98,6 +98,13 @@ class VectorBody:
             for s in ir.walk_statements(self.statements) for part in self._values(s)
         )  # fmt: skip
 
+    def has_local_arrays(self) -> bool:
+        """Whether an iteration accesses an array of the kernel itself."""
+        statements = list(ir.walk_statements(self.statements))
+        stored = [s.buffer for s in statements if isinstance(s, ir.Store)]
+        loaded = [part.buffer for s in statements for part in self._values(s) if isinstance(part, ir.Load)]
+        return any(buffer.space == "local" for buffer in (*stored, *loaded))
+
     def invariant_loads(self) -> dict[tuple[str, ir.Expression], ir.Load]:
         """Return the loads of elements that all iterations read and none writes, by buffer and place."""
         stored = [s.buffer for s in ir.walk_statements(self.statements) if isinstance(s, ir.Store)]

@@ -106,11 +106,14 @@ class VectorLoop:
         """Return whether a loop that fills no registers is faster with its last one masked.
 
         Of a known length, others are left to LLVM (`kernel/llvm/masked_rests.py`): a few elements are faster one by
-        one, and LLVM begins the functions of several vectors of 64-bit elements at once.
+        one, LLVM begins the functions of several vectors of 64-bit elements at once, and it keeps local arrays in
+        registers, where a processor would not forward elements that were stored under a mask.
         """
         trips, element = self._widths.trips, widest(self._loop.body)
         if trips is None:
             return True
+        if self._body.has_local_arrays():
+            return False
         lanes = self._emitter.processor.vector_bits // 8 // element
         if trips < lanes:
             return 8 * trips >= (6 if self._sums.are_extremes else 7) * lanes
