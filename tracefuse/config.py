@@ -158,8 +158,9 @@ TABLE: dict[str, Option] = {
             ("off", "on", "any_order"), booleans=("off", "on"),
         ),
         Option(
-            "background_compilation", True,
-            "on the CPU, run quickly compiled code first, and compile the optimized code meanwhile", changes_code=False,
+            "background_compilation", 2048,
+            "most elements of CPU kernels that run quickly compiled code while the optimized code is compiled",
+            limits=(0, 1 << 40), changes_code=False,
         ),
         Option("threads", 0, "most threads that run a CPU kernel; 0 is one per core", limits=(0, 4096)),
         Option(
@@ -221,7 +222,7 @@ class Options:
     donation: str
     check: bool
     tune: str
-    background_compilation: bool
+    background_compilation: int
     threads: int
     debug: int
     dump: str

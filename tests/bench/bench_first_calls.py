@@ -1,10 +1,11 @@
 """First calls of ordinary functions: processor and wall time of tracefuse and of jax.jit, and their ratios.
 
-    python -m tests.bench.bench_first_calls [--programs softmax,mandelbrot] [--repeat 3] [--unroll] [--at-once]
+    python -m tests.bench.bench_first_calls [--programs softmax,mandelbrot] [--repeat 3] [--unroll] [--background 16384]
 
 Each function is traced, compiled and run once on small float64 arrays, in one process after both compilers have loaded,
 with an empty cache on disk. NumPy's loops over Python ranges are recorded once where that is exact; `--unroll` unrolls
-them, as jax.jit does. `--at-once` is `background_compilation=False`.
+them, as jax.jit does. `--background` is the option
+`background_compilation`.
 
 Times are the least of `--repeat` runs that alternate, so that other work on the machine counts little:
 
@@ -103,10 +104,10 @@ def main() -> None:
     parser.add_argument("--programs", default=",".join(name.replace(",", ";") for name in PROGRAMS))
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--unroll", action="store_true")
-    parser.add_argument("--at-once", action="store_true")
+    parser.add_argument("--background", type=int, default=2048)
     chosen = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
-    options = {"loops": "unroll" if chosen.unroll else "auto", "background_compilation": not chosen.at_once}
+    options = {"loops": "unroll" if chosen.unroll else "auto", "background_compilation": chosen.background}
     for _ in range(2):  # loads the compilers
         first_call(affine, (ROWS, ROWS), False, **options)
         first_call_of_jax(affine, (ROWS, ROWS), False)

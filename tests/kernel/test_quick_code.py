@@ -26,7 +26,6 @@ from tracefuse.kernel.llvm import cpu_functions, quick_code
 from tracefuse.kernel.llvm.background_compilation import begin
 from tracefuse.kernel.llvm.cpu_functions import CpuFunction, clear_cache, compile_cpu
 from tracefuse.kernel.llvm.machine_code import Machine, Optimization
-from tracefuse.kernel.llvm.quick_code import MOST_WORK
 
 
 @pytest.fixture(autouse=True)
@@ -73,14 +72,14 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
 
 def test_the_optimized_code_replaces_the_first_and_is_stored(tmp_path: Path) -> None:
     disk, before = cache_in(tmp_path), cpu_functions.statistics()
-    function = compile_cpu(NEGATE, disk, 5)
+    function = compile_cpu(NEGATE, disk, quick=True)
     address = function.module.address
     assert negates(function)
     assert not is_optimized(function)
     assert function.progress == "compiled quickly, not yet optimized"
     key = cpu_functions.cache_key(function.source)
     assert disk.load(key) is None
-    assert negates(compile_cpu(replace(NEGATE, name="other"), disk, 5))
+    assert negates(compile_cpu(replace(NEGATE, name="other"), disk, quick=True))
     wait_for_compilation()
     assert is_optimized(function)
     assert negates(function)
@@ -90,7 +89,7 @@ def test_the_optimized_code_replaces_the_first_and_is_stored(tmp_path: Path) -> 
     assert counts == Statistics(1, 0, 1)
     stored = disk.load(key)
     clear_cache()
-    loaded = compile_cpu(NEGATE, disk, 5)
+    loaded = compile_cpu(NEGATE, disk, quick=True)
     assert not loaded.module.is_quick
     clear_cache()
     at_once = cache_in(tmp_path / "other")
@@ -98,9 +97,8 @@ def test_the_optimized_code_replaces_the_first_and_is_stored(tmp_path: Path) -> 
     assert at_once.load(key) == stored
 
 
-@pytest.mark.parametrize("work", [None, MOST_WORK + 1])
-def test_kernels_with_much_or_unknown_work_are_optimized_at_once(work: int | None) -> None:
-    function = compile_cpu(NEGATE, None, work)
+def test_kernels_are_optimized_at_once_by_default() -> None:
+    function = compile_cpu(NEGATE)
     assert not function.module.is_quick
     assert function.progress == ""
     assert negates(function)
@@ -108,12 +106,12 @@ def test_kernels_with_much_or_unknown_work_are_optimized_at_once(work: int | Non
 
 @pytest.mark.parametrize("licence", ["reassoc", "afn", "arcp", "fast"])
 def test_texts_that_leave_llvm_a_choice_are_optimized_at_once(licence: str) -> None:
-    assert quick_code.is_used("  %fast.reassoc = fmul contract double %a, %b\n", 5)
-    assert not quick_code.is_used(f"  %r = fadd contract {licence} double %a, %b\n", 5)
+    assert quick_code.is_used("  %fast.reassoc = fmul contract double %a, %b\n", True)
+    assert not quick_code.is_used(f"  %r = fadd contract {licence} double %a, %b\n", True)
 
 
 def test_threads_that_call_while_the_code_is_replaced_get_right_values(gate: Gate) -> None:
-    function = compile_cpu(NEGATE, None, 5)
+    function = compile_cpu(NEGATE, None, quick=True)
     begin()
     rounds, wrong = [0] * 3, []
 
@@ -135,7 +133,7 @@ def test_threads_that_call_while_the_code_is_replaced_get_right_values(gate: Gat
 
 def test_threads_that_compile_a_kernel_share_it() -> None:
     with ThreadPoolExecutor(4) as pool:
-        functions = list(pool.map(lambda n: compile_cpu(replace(NEGATE, name=f"k{n}"), None, 5), range(8)))
+        functions = list(pool.map(lambda n: compile_cpu(replace(NEGATE, name=f"k{n}"), None, quick=True), range(8)))
     assert len({function.module for function in functions}) == 1
     wait_for_compilation()
     assert all(map(is_optimized, functions))
@@ -146,7 +144,7 @@ def test_kernels_that_differ_in_constants_share_the_optimized_code(tmp_path: Pat
     x, y = np.arange(100.0), np.zeros(105)
 
     def call(constant: float) -> CpuFunction:
-        function = compile_cpu(kernel_with_constant(dtypes.float64, 5, constant, contract=False), disk, 100)
+        function = compile_cpu(kernel_with_constant(dtypes.float64, 5, constant, contract=False), disk, quick=True)
         function(x, y, 100)
         results.append(y.copy())
         return function
@@ -165,8 +163,8 @@ def test_kernels_that_differ_in_constants_share_the_optimized_code(tmp_path: Pat
 
 
 def test_code_that_is_no_longer_used_is_neither_kept_nor_compiled(gate: Gate, tmp_path: Path) -> None:
-    running = compile_cpu(NEGATE, None, 5)
-    waiting = compile_cpu(primitives_kernel(("exp",), dtypes.float32), cache_in(tmp_path), 5)
+    running = compile_cpu(NEGATE, None, quick=True)
+    waiting = compile_cpu(primitives_kernel(("exp",), dtypes.float32), cache_in(tmp_path), quick=True)
     begin()
     assert gate.entered.wait(30)
     modules = [weakref.ref(function.module) for function in (running, waiting)]
@@ -181,7 +179,7 @@ def test_code_that_is_no_longer_used_is_neither_kept_nor_compiled(gate: Gate, tm
 
 def test_a_folder_that_was_removed_meanwhile_is_not_made_again(gate: Gate, tmp_path: Path) -> None:
     disk = cache_in(tmp_path / "kernels")
-    function = compile_cpu(NEGATE, disk, 5)
+    function = compile_cpu(NEGATE, disk, quick=True)
     begin()
     assert gate.entered.wait(30)
     for file in (tmp_path / "kernels").iterdir():
@@ -196,7 +194,7 @@ def test_a_folder_that_was_removed_meanwhile_is_not_made_again(gate: Gate, tmp_p
 def test_a_job_that_fails_warns_and_the_first_code_goes_on(gate: Gate) -> None:
     gate.error = CompileError("no registers", hint="none")
     gate.opened.set()
-    function = compile_cpu(NEGATE, None, 5)
+    function = compile_cpu(NEGATE, None, quick=True)
     with pytest.warns(RuntimeWarning, match="the optimized code of a kernel is not used.*no registers"):
         wait_for_compilation()
     assert not is_optimized(function)
@@ -205,12 +203,12 @@ def test_a_job_that_fails_warns_and_the_first_code_goes_on(gate: Gate) -> None:
 
 def test_the_option_runs_functions_on_quick_code_first() -> None:
     x = np.arange(24.0).reshape(4, 6)
-    for is_on in (False, True):
-        f = fuse(lambda x: np.exp(x).cumsum(axis=1) * 3, background_compilation=is_on, cache_limit=0)
+    for most in (0, 23, 24):
+        f = fuse(lambda x: np.exp(x).cumsum(axis=1) * 3, background_compilation=most, cache_limit=0)
         first = f(x)
         wait_for_compilation()
         (progress,) = f.explain(x).progress
-        assert ["compiled quickly, optimized " in text for text in progress] == [True] * is_on
+        assert ["compiled quickly, optimized " in text for text in progress] == [True] * (most == 24)
         np.testing.assert_array_equal(f(x), first)
         tracefuse.clear_caches()
 
@@ -231,7 +229,7 @@ class UntilFork:
 how, folder = sys.argv[1:]
 get_machine().optimization, forks = OPTIMIZED, []
 x = np.random.default_rng(0).normal(size=(7, 33))
-with tracefuse.options(cache_dir=folder, background_compilation=True):
+with tracefuse.options(cache_dir=folder, background_compilation=4096):
     if how == "fork":
         background_compilation.add(UntilFork())
         os.register_at_fork(before=lambda: forks.append(None))

@@ -225,7 +225,7 @@ def test_a_small_loop_runs_on_the_callers_thread(monkeypatch: pytest.MonkeyPatch
     started: list[object] = []
     monkeypatch.setattr(threading.Thread, "start", lambda thread: started.append(thread))
     for function in (pointwise, softmax, chunks):
-        fused = fuse(function, background_compilation=False)
+        fused = fuse(function, background_compilation=0)
         np.testing.assert_allclose(fused(Y), function(Y), rtol=1e-5)
     assert not started
 

@@ -33,21 +33,22 @@ def wait_for_compilation() -> None:
 
 def compile_all(
     lowered: Mapping[int, Lowered], target: Target, disk: DiskCache | None = None,
-    work: Mapping[int, Sequence[int | None]] = MappingProxyType({}),
+    quick: Mapping[int, Sequence[bool]] = MappingProxyType({}),
 ) -> dict[int, tuple[Any, ...]]:  # fmt: skip
     """Compiles all kernels and returns those of each segment by position, one for each launch in order.
 
-    work: of each launch of the segments whose kernels may be compiled quickly first, in elements.
+    quick: of the segments by position, which launches may run quickly compiled code first.
     Raises CompileError that names the first segment, in order, with a kernel that its compiler rejects.
     """
     kernels = [(position, launch.kernel) for position, choice in lowered.items() for launch in choice.launches]
     first = _first_equal([kernel for _, kernel in kernels])
-    most = _most_work([w for k, choice in lowered.items() for w in work.get(k, [None] * len(choice.launches))], first)
+    waiting = [not one for k, choice in lowered.items() for one in quick.get(k, [False] * len(choice.launches))]
+    optimized = {place for place, waits in zip(first, waiting, strict=True) if waits}
 
     def compile_kernel(place: int) -> Any:
         position, kernel = kernels[place]
         try:
-            compiled = target.compiler.compile(kernel, disk, most[place])
+            compiled = target.compiler.compile(kernel, disk, place not in optimized)
             count(f"segment {position}")
             return compiled
         except CompileError as error:
@@ -67,15 +68,6 @@ def compile_all(
         function = compiled[earlier]
         functions[position] += (function if place == earlier else target.compiler.renamed(function, kernel),)
     return functions
-
-
-def _most_work(work: Sequence[int | None], first: Sequence[int]) -> dict[int, int | None]:
-    """Returns the most work of equal kernels, by the place of the first; None if one is unknown."""
-    most: dict[int, int | None] = {}
-    for place, one in zip(first, work, strict=True):
-        known = most.setdefault(place, one)
-        most[place] = None if known is None or one is None else max(known, one)
-    return most
 
 
 def _first_equal(kernels: Sequence[Kernel]) -> list[int]:

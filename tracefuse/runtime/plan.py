@@ -160,9 +160,9 @@ def build_plan(
     direct = frozenset(lowering.direct)
     reused = keep_direct(reused, direct)
     chosen, before = time.perf_counter(), target.compiler.statistics()
-    quick = options.background_compilation and options.tune == "off"  # tilings are measured with optimized code
-    work = {k: lowering.work(k) for k in lowering.lowerings} if quick else {}
-    functions = compile_all({k: lowered for k, (_, lowered) in lowering.lowerings.items()}, target, disk, work)
+    most = options.background_compilation if options.tune == "off" else 0  # tilings are measured with optimized code
+    quick = {k: lowering.are_quick(k, most) for k in lowering.lowerings} if most else {}
+    functions = compile_all({k: lowered for k, (_, lowered) in lowering.lowerings.items()}, target, disk, quick)
     finished, after = time.perf_counter(), target.compiler.statistics()
     called = functools.partial(
         called_segment, target=target, slices_of=slices_of, watch=watch, computation_of=computation_of, disk=disk,

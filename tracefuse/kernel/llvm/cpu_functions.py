@@ -195,15 +195,15 @@ def identity(kernel: ir.Kernel) -> str:
     return disk_cache.hashed("launch", (cache_key(text.source), repr(text.facts)))
 
 
-def compile_cpu(kernel: ir.Kernel, disk: DiskCache | None = None, work: int | None = None) -> CpuFunction:
+def compile_cpu(kernel: ir.Kernel, disk: DiskCache | None = None, quick: bool = False) -> CpuFunction:
     """Compile `kernel` (target "cpu"), or take an equal one from memory or `disk`. Threads may compile in parallel.
 
-    work: of the first launch, in elements, if the kernel may be compiled quickly first (`kernel/llvm/quick_code.py`);
-    a call of `background_compilation.begin` then begins to compile the optimized code. By default it is compiled
-    optimized. Raises InternalError for a malformed kernel and CompileError if LLVM fails.
+    quick: whether the kernel may be compiled quickly first (`kernel/llvm/quick_code.py`); a call of
+    `background_compilation.begin` then begins to compile the optimized code.
+    Raises InternalError for a malformed kernel and CompileError if LLVM fails.
     """
     text = _kernel_text(kernel)
-    return CpuFunction(kernel, text.source, text.facts, _module(text, kernel.workers, disk, kernel, work=work))
+    return CpuFunction(kernel, text.source, text.facts, _module(text, kernel.workers, disk, kernel, quick=quick))
 
 
 def compile_driver(
@@ -227,7 +227,7 @@ def compile_driver(
 
 def _module(
     text: ModuleText, workers: int, disk: DiskCache | None, kernel: ir.Kernel | None,
-    kernels: Mapping[str, CompiledModule] = MappingProxyType({}), work: int | None = None,
+    kernels: Mapping[str, CompiledModule] = MappingProxyType({}), quick: bool = False,
 ) -> CompiledModule:  # fmt: skip
     """Return the machine code of a module's text. kernel: what the module consists of, if it is one kernel."""
     source, key = text.source, cache_key(text.source)
@@ -248,10 +248,10 @@ def _module(
         loaded = disk_cache.load_and_use(disk, key, link)
         if loaded is not None:
             return loaded, Origin.DISK
-        shared = None if kernel is None else _shared_code(kernel, disk, link, work)
+        shared = None if kernel is None else _shared_code(kernel, disk, link, quick)
         if shared is not None:
             return shared
-        if not quick_code.is_used(source, work):
+        if not quick_code.is_used(source, quick):
             return disk_cache.make_and_store(disk, key, link, lambda: get_machine().compile(source))
         code = ObjectCode(quick_code.compiled(source), Replacement(source, key, disk))
         return code.linked(link), Origin.COMPILED
@@ -287,7 +287,7 @@ _lock = threading.Lock()
 
 
 def _shared_code(
-    kernel: ir.Kernel, disk: DiskCache | None, link: LinkFunction, work: int | None
+    kernel: ir.Kernel, disk: DiskCache | None, link: LinkFunction, quick: bool
 ) -> tuple[CompiledModule, Origin] | None:
     """Return the machine code that a kernel shares with others (`kernel/llvm/constant_tables.py`), and its origin.
 
@@ -306,7 +306,7 @@ def _shared_code(
 
     def make() -> tuple[ObjectCode, Origin]:
         nonlocal origin
-        if not quick_code.is_used(source, work):
+        if not quick_code.is_used(source, quick):
             made, origin = disk_cache.load_or_make(disk, key, use, lambda: get_machine().compile(source))
             return made, origin
         loaded = disk_cache.load_and_use(disk, key, use)

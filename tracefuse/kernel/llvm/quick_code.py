@@ -7,7 +7,9 @@ that. The jump takes .3 ns.
 
 Both give the same bits, so it does not matter which one runs, or if one launch runs both on its threads. Kernels for
 which LLVM may choose the order of a sum, or approximate, are compiled optimized at once, and so are those whose first
-launch has much work, since a launch that has begun cannot be accelerated.
+launch has much work, since a launch that has begun cannot be accelerated. The code that is compiled quickly runs one to
+eight times as long, two times in the geometric mean: up to 10 ns for an element where the text has 20 kB, of which the
+optimized code takes 15 to 30 ms longer to compile.
 """
 
 from __future__ import annotations
@@ -24,13 +26,6 @@ from tracefuse.kernel.llvm.machine_code import OPTIMIZED, UNOPTIMIZED, get_machi
 
 CELL = "tracefuse_current"
 """The symbol of the cell, 8 bytes."""
-
-MOST_WORK = 1 << 17
-"""The work of a launch, in elements, up to which quickly compiled code may run it.
-
-It runs one to eight times as long, with a geometric mean of two: up to 10 ns for an element where the text has 20 kB,
-of which the optimized code takes 15 to 30 ms longer to compile. Both grow with the length of the text.
-"""
 
 _ENTRY = "define void @chunk(ptr %arguments, i64 %begin, i64 %end)"
 _FIRST = "tracefuse_first"
@@ -49,12 +44,9 @@ start:
 _LICENCE = re.compile(r"(?<![%@\w.])(?:reassoc|arcp|afn|fast) ")
 
 
-def is_used(source: str, work: int | None) -> bool:
-    """Return whether a kernel is compiled quickly first.
-
-    source: its LLVM text. work: of the first launch, in elements; None to compile it optimized at once.
-    """
-    if work is None or work > MOST_WORK or get_machine().optimization != OPTIMIZED:
+def is_used(source: str, quick: bool) -> bool:
+    """Return whether a kernel is compiled quickly first. source: its LLVM text. quick: whether its work is little."""
+    if not quick or get_machine().optimization != OPTIMIZED:
         return False
     return background_compilation.is_possible() and _LICENCE.search(source) is None
 

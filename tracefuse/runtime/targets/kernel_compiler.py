@@ -41,11 +41,10 @@ class KernelCompiler(ABC):
     """Compiles and launches the kernels of a target."""
 
     @abstractmethod
-    def compile(self, kernel: Kernel, disk: DiskCache | None = None, work: int | None = None) -> Any:
+    def compile(self, kernel: Kernel, disk: DiskCache | None = None, quick: bool = False) -> Any:
         """Returns the compiled kernel; compiles equal kernels once, or loads them from `disk`. Thread-safe.
 
-        work: of its first launch, in elements, if it may run quickly compiled code until the optimized code is there;
-        by default it may not.
+        quick: whether it may run quickly compiled code until the optimized code is there.
         """
 
     def progress(self, function: Any) -> str:

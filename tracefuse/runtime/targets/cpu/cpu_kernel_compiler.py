@@ -24,8 +24,8 @@ from tracefuse.runtime.targets.kernel_compiler import KernelCompiler
 class CpuKernelCompiler(KernelCompiler):
     """Compiles and launches LLVM kernels."""
 
-    def compile(self, kernel: Kernel, disk: DiskCache | None = None, work: int | None = None) -> Any:
-        return compile_cpu(kernel, disk, work)
+    def compile(self, kernel: Kernel, disk: DiskCache | None = None, quick: bool = False) -> Any:
+        return compile_cpu(kernel, disk, quick)
 
     def progress(self, function: Any) -> str:
         return function.progress  # type: ignore[no-any-return]
