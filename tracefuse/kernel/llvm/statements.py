@@ -248,11 +248,11 @@ class Emitter:
         value = self.expression(s.value)
         if value.type == "i1":
             value = value.convert("zext", "i8")
-        address, aligned = self.address(s.buffer, s.index), alignment(s.buffer)
+        aligned = alignment(s.buffer)
         if self.vectors is not None:
-            streamed = s.cache == "streaming" and self._is_streamed(s.buffer)
-            self.vectors.store(value, address, s.buffer, aligned, streamed)
+            self.vectors.store(s, value, aligned, s.cache == "streaming" and self._is_streamed(s.buffer))
             return
+        address = self.address(s.buffer, s.index)
         group = self._streaming_group(s.buffer) if s.cache == "streaming" else self._group()
         self.builder.line(f"store {value}, {address}, align {aligned}{group}")
 

@@ -15,7 +15,7 @@ from tracefuse import dtypes
 from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.llvm.hidden_invariants import HiddenInvariants
 from tracefuse.kernel.llvm.interleaving import has_long_body, interleave_count, known_trips, widest
-from tracefuse.kernel.llvm.masked_vectors import MaskedVectors, below, numbers
+from tracefuse.kernel.llvm.masked_vectors import MaskedVectors, numbers
 from tracefuse.kernel.llvm.text_builder import LlvmValue
 from tracefuse.kernel.llvm.vector_bodies import VectorBody
 from tracefuse.kernel.llvm.vector_sums import VectorSums
@@ -60,13 +60,13 @@ class Widths:
         return self.trips is not None and self.trips % self.lanes == 0
 
 
-def _widths_of(loop: ir.For, vector_bytes: int) -> Widths:
-    """Return the widths of the iterations of a loop."""
+def _widths_of(loop: ir.For, vector_bytes: int, *, copies: bool) -> Widths:
+    """Return the widths of the iterations of a loop. copies: whether an iteration may have several registers."""
     trips, lanes = known_trips(loop), vector_bytes // widest(loop.body)
     if trips is not None and trips < lanes:
         lanes = 1 << max(trips - 1, 1).bit_length()
         return Widths(lanes, lanes, trips)
-    registers = interleave_count(loop, vector_bytes, in_vectors=True)
+    registers = interleave_count(loop, vector_bytes, in_vectors=True) if copies else 1
     return Widths(lanes * (1 << registers.bit_length() - 1), lanes, trips)
 
 
@@ -76,9 +76,9 @@ class VectorLoop:
     def __init__(self, emitter: Emitter, loop: ir.For) -> None:
         self._emitter, self._builder, self._loop = emitter, emitter.builder, loop
         self._read: dict[tuple[str, ir.Expression], LlvmValue] = {}
-        self._widths = _widths_of(loop, emitter.processor.vector_bits // 8)
         self._invariants = HiddenInvariants(loop, self._builder, self._is_index, emitter.index, hides=False)
         self._body = VectorBody(loop, self._invariants, self._is_index, emitter.processor)
+        self._widths = _widths_of(loop, emitter.processor.vector_bits // 8, copies=not self._body.windows)
         self._sums = VectorSums(emitter, self._body.sums(), self._widths.wide, self._widths.lanes)
 
     def _is_index(self, e: ir.Expression) -> bool:
@@ -200,10 +200,9 @@ class VectorLoop:
     def _iteration(self, counter: LlvmValue, lanes: int, left: LlvmValue | None, start: LlvmValue) -> None:
         """Emit the statements for elements from `counter` on. left: how many there are, if they may be fewer."""
         emitter, self._invariants.counter = self._emitter, counter
-        mask = None if left is None else below(self._builder, left, lanes)
         first = counter if start.text == "0" else start.binary("add", counter, "nsw ")
         if self._loop.variable.name in self._body.names:
             emitter.variables[self._loop.variable.name] = numbers(self._builder, lanes, "i64") + first
-        emitter.vectors = MaskedVectors(emitter, self._body, self._sums, self._read, first, lanes, mask)
+        emitter.vectors = MaskedVectors(emitter, self._body, self._sums, self._read, first, lanes, left)
         emitter.statements(self._body.statements)
         emitter.vectors = None
