@@ -57,7 +57,11 @@ class StridedWindow:
         if not isinstance(distance, ir.Constant):
             return None
         step = int(distance.value.real)
-        return step if self.span <= abs(step) <= NEAR and abs(step) not in MANY_SHUFFLES else None
+        return step if self.span <= abs(step) <= NEAR else None
+
+    @property
+    def has_many_shuffles(self) -> bool:
+        return len(self.offsets) > 1 and abs(self.step or 0) in MANY_SHUFFLES
 
     @property
     def is_loaded_whole(self) -> bool:

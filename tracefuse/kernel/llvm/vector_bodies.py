@@ -133,7 +133,7 @@ class VectorBody:
 
     def is_possible(self) -> bool:
         """Return whether all statements have a form on vectors, and LLVM has no better one."""
-        return self._are_possible(self.statements) and self._stores_are_possible() and not self._moves_elements()
+        return self._are_possible(self.statements) and self._windows_are_possible() and not self._moves_elements()
 
     def _moves_elements(self) -> bool:
         """Return whether the loop mainly gathers elements that it stores, which LLVM does one by one."""
@@ -188,10 +188,16 @@ class VectorBody:
         stored = (s.buffer for s in ir.walk_statements(self.statements) if isinstance(s, ir.Store))
         return list({buffer.name: buffer for buffer in stored}.values())
 
-    def _stores_are_possible(self) -> bool:
-        """Return whether stores are of adjacent elements, or of all elements of windows together."""
-        windows = {self.windows.of(a.place) for a in self._accesses if a.stores and a.place is not None}
-        return all(are_stored_together(window, self._accesses, _is_apart) for window in windows)
+    def _windows_are_possible(self) -> bool:
+        """Return whether stores are of adjacent elements, or of all elements of windows together.
+
+        At some distances LLVM's code for windows is faster.
+        """
+        windows = {self.windows.of(a.place): a.stores for a in self._accesses if a.place is not None}
+        return all(
+            not window.has_many_shuffles and (not stores or are_stored_together(window, self._accesses, _is_apart))
+            for window, stores in windows.items()
+        )
 
     def _are_possible(self, body: Sequence[ir.Statement]) -> bool:
         return all(map(self._is_possible, body))

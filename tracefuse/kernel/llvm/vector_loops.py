@@ -14,7 +14,7 @@ from segments.lazy_dataclasses import dataclass
 from tracefuse import dtypes
 from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.llvm.hidden_invariants import HiddenInvariants
-from tracefuse.kernel.llvm.interleaving import has_long_body, interleave_count, known_trips, widest
+from tracefuse.kernel.llvm.interleaving import has_long_body, interleave_count, is_long, known_trips, widest
 from tracefuse.kernel.llvm.masked_vectors import MaskedVectors, numbers
 from tracefuse.kernel.llvm.text_builder import LlvmValue
 from tracefuse.kernel.llvm.vector_bodies import VectorBody
@@ -55,6 +55,16 @@ class Widths:
         return self.trips is not None and self.trips <= self.wide
 
     @property
+    def leaves_one(self) -> bool:
+        """Whether whole registers leave a single element."""
+        return self.trips is not None and self.trips > self.lanes and self.trips % self.lanes == 1
+
+    @property
+    def is_mostly_masked(self) -> bool:
+        """Whether a quarter or more of the only vector has no elements."""
+        return self.trips is not None and 4 * self.trips <= 3 * self.lanes
+
+    @property
     def fills_registers(self) -> bool:
         """Whether no iteration needs a mask."""
         return self.trips is not None and self.trips % self.lanes == 0
@@ -93,10 +103,13 @@ class VectorLoop:
     def is_possible(self) -> bool:
         """Return whether this processor has the instructions, and all statements have a form on vectors.
 
-        Loops of a known length that fill no registers are left to LLVM (`kernel/llvm/masked_rests.py`).
+        Left to LLVM are loops of one iteration, those of functions that leave one element, which takes LLVM less time
+        than the lanes of a vector, and short bodies on a few elements of a vector.
         """
         widths = self._widths
-        if not (self._emitter.processor.masks if widths.trips is None else widths.fills_registers):
+        if not (self._emitter.processor.masks or widths.fills_registers) or widths.trips == 1:
+            return False
+        if widths.leaves_one if is_long(self._loop.body) else widths.is_mostly_masked and not self._body.sums():
             return False
         if widths.trips is None and self._body.reads_what_it_writes():
             return False  # a processor does not forward elements that were stored under a mask to a load
