@@ -86,10 +86,10 @@ class VectorBody:
     def reads_what_it_writes(self) -> bool:
         """Whether an iteration of an outer loop may read what the one before has written, as running sums do.
 
-        Columns of adjacent elements that are added up in local arrays do not count: these are stored without a mask.
+        Columns that are added up in local arrays do not count: these are stored without a mask.
         """
         stored = {s.buffer.name: s.buffer for s in ir.walk_statements(self.statements) if isinstance(s, ir.Store)}
-        if all(buffer.space == "local" for buffer in stored.values()) and not self._gathered():
+        if all(buffer.space == "local" for buffer in stored.values()):
             return False
         return any(
             isinstance(part, ir.Load) and part.buffer.name in stored
@@ -136,8 +136,11 @@ class VectorBody:
         return self._are_possible(self.statements) and self._windows_are_possible() and not self._moves_elements()
 
     def _moves_elements(self) -> bool:
-        """Return whether the loop mainly gathers elements that it stores, which LLVM does one by one."""
-        stores = sum(isinstance(s, ir.Store) for s in ir.walk_statements(self.statements))
+        """Return whether the loop mainly gathers elements that it stores, which LLVM does one by one.
+
+        Sums in local arrays are not stored for good.
+        """
+        stores = sum(access.stores and access.buffer.space != "local" for access in self._accesses)
         return 0 < self._gathered() < _GATHERED * stores
 
     def _gathered(self) -> int:
@@ -227,6 +230,14 @@ class VectorBody:
             case _:
                 return True
         return is_plain or _is_written_in_vectors(e, self._processor)
+
+    @functools.cached_property
+    def has_local_arrays(self) -> bool:
+        """Whether statements read or write local arrays."""
+        loads = (
+            p.buffer for s in ir.walk_statements(self.statements) for p in self._values(s) if isinstance(p, ir.Load)
+        )
+        return any(buffer.space == "local" for buffer in (*self._stored, *loads))
 
     @functools.cached_property
     def has_rare_paths(self) -> bool:

@@ -213,6 +213,10 @@ class VectorLoop:
     def _iteration(self, counter: LlvmValue, lanes: int, left: LlvmValue | None, start: LlvmValue) -> None:
         """Emit the statements for elements from `counter` on. left: how many there are, if they may be fewer."""
         emitter, self._invariants.counter = self._emitter, counter
+        if left is not None and not left.text.startswith("%") and self._body.has_local_arrays:
+            # Else LLVM sees that nothing needs zeros behind the last element of a local array, and computes with what
+            # lies there, which may take long.
+            left = self._builder.emit(f'call i64 asm "", "=r,0"({left})', "i64", "left")
         first = counter if start.text == "0" else start.binary("add", counter, "nsw ")
         if self._loop.variable.name in self._body.names:
             emitter.variables[self._loop.variable.name] = numbers(self._builder, lanes, "i64") + first
