@@ -53,6 +53,6 @@ print("\nThe middle as an argument of the kernel, for widths that change:")
 with options(concretize_resize_extents="off"):
     symbolic = fuse(rope)
     for width in (32, 64, 128):
-        inputs = arguments(20, width)
+        inputs = arguments(40, width)
         assert np.allclose(symbolic(*inputs), rope(*inputs), atol=1e-5)
     print(f"  3 widths, {symbolic.cache_info().compiles} plan")

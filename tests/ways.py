@@ -51,8 +51,11 @@ the interpreter."""
 class Interpreted(CpuKernelCompiler):
     """Kernels run by the interpreter, on NumPy arrays."""
 
-    def compile(self, kernel: Kernel, disk: DiskCache | None = None) -> Any:
+    def compile(self, kernel: Kernel, disk: DiskCache | None = None, work: int | None = None) -> Any:
         return kernel
+
+    def progress(self, function: Any) -> str:
+        return ""
 
     def renamed(self, function: Any, kernel: Kernel) -> Any:
         return kernel

@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from tracefuse.ir.parallel_types import ParallelType
     from tracefuse.ir.shardings import DeviceMesh, Sharding
     from tracefuse.pytrees import register_pytree_node
+    from tracefuse.runtime.compile_all import wait_for_compilation
     from tracefuse.runtime.devices.shape_dtype import ShapeDtype
 
 __version__ = "0.1.0"
@@ -119,6 +120,7 @@ __all__ = [
     "unshard",
     "value_and_grad",
     "vjp",
+    "wait_for_compilation",
     "while_loop",
     "xp",
 ]
@@ -155,6 +157,7 @@ _WHERE = {
     "unshard": ("frontend.ranks.sharded_array", "unshard"),
     "value_and_grad": ("frontend.derivatives.gradients", "value_and_grad"),
     "vjp": ("frontend.derivatives.gradients", "vjp"),
+    "wait_for_compilation": ("runtime.compile_all", "wait_for_compilation"),
     "while_loop": ("frontend.control_flow.control_flow_functions", "while_loop"),
     "xp": ("frontend.xp", None),
 }

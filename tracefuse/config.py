@@ -157,6 +157,10 @@ TABLE: dict[str, Option] = {
             "tune", "off", "measure the tilings of each kernel at its first call; any_order: also other orders of sums",
             ("off", "on", "any_order"), booleans=("off", "on"),
         ),
+        Option(
+            "background_compilation", False,
+            "on the CPU, run quickly compiled code first, and compile the optimized code meanwhile", changes_code=False,
+        ),
         Option("threads", 0, "most threads that run a CPU kernel; 0 is one per core", limits=(0, 4096)),
         Option(
             "debug", 0, "log level: 1 segments, times, new plans; 2 IR, verdicts; 3 kernel source; 4 passes",
@@ -217,6 +221,7 @@ class Options:
     donation: str
     check: bool
     tune: str
+    background_compilation: bool
     threads: int
     debug: int
     dump: str

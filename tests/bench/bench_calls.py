@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from functions import ROWS, Row, host_arrays, select
 
-from tracefuse import FusionDefinition, fuse
+from tracefuse import FusionDefinition, fuse, wait_for_compilation
 from tracefuse.kernel.llvm.cpu_functions import clear_cache
 
 SMALL = ("bias_gelu", "softmax", "layernorm", "column_sum")
@@ -33,6 +33,9 @@ def block_times(
 ) -> dict[str, float]:
     """The median time of one call of each, or another statistic, in seconds; blocks of the peers take turns."""
     times: dict[str, list[float]] = {name: [] for name in calls}
+    for call in calls.values():
+        call()
+    wait_for_compilation()
     for _ in range(BLOCKS):
         for name, call in calls.items():
             start = time.perf_counter()

@@ -34,7 +34,10 @@ LOOPS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], tuple[Any, ...]]] = 
 def best(run: Callable[[], Any], repeats: int = 7) -> float:
     """The least CPU time of a run in us."""
     times = []
-    for _ in range(repeats):
+    for number in range(repeats + 1):
+        if number == 1:
+            tracefuse.wait_for_compilation()
+            times.clear()
         start = time.process_time()
         run()
         times.append(time.process_time() - start)

@@ -23,7 +23,7 @@ import ml_dtypes
 import numpy as np
 from functions import Row, bytes_moved, geometric_mean, host_arrays, select
 
-from tracefuse import fuse
+from tracefuse import fuse, wait_for_compilation
 
 DTYPES = {"float32": np.dtype(np.float32), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
 COPY_BYTES = 128 * 2**20
@@ -51,6 +51,7 @@ def interleaved(calls: dict[str, Callable[[], object]], seconds: float) -> dict[
     times: dict[str, list[float]] = {name: [] for name in calls}
     for call in calls.values():
         call()
+    wait_for_compilation()
     start = time.perf_counter()
     for turn in range(MOST):
         if turn >= FEWEST and time.perf_counter() - start > seconds * len(calls):

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from tracefuse import FusionDefinition, fuse, options, rules
+from tracefuse import FusionDefinition, fuse, options, rules, wait_for_compilation
 from tracefuse.compiler.executable import Executable
 from tracefuse.partition.segmentation import segment_fusion
 from tracefuse.runtime.targets.cuda.cuda_target import cuda_target
@@ -50,6 +50,7 @@ def block_times(calls: dict[str, Callable[[], object]], wait: Callable[[], objec
     for call in calls.values():
         for _ in range(5):
             call()
+    wait_for_compilation()
     times: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(BLOCKS):
         for name, call in calls.items():

@@ -16,7 +16,7 @@ import jax
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from tests.frontend import jax_programs, jax_science_programs
 from tests.frontend.jax_program_table import PROGRAMS, compare
-from tracefuse import fuse
+from tracefuse import fuse, wait_for_compilation
 
 SUBJECTS = (jax_programs, jax_science_programs)
 """The modules that put their programs into the table."""
@@ -25,6 +25,7 @@ SUBJECTS = (jax_programs, jax_science_programs)
 def microseconds(call: Callable[[], Any], repeats: int = 30) -> float:
     """The time of the fastest of several calls."""
     jax.block_until_ready(call())
+    wait_for_compilation()
     times = []
     for _ in range(repeats):
         start = time.perf_counter()

@@ -38,6 +38,7 @@ def least_times(sample: Sample, seconds: float) -> tuple[float, float]:
         functions = [fuse(closed(sample, np)), fuse(closed(sample, np), dynamic=False)]
         for function in 2 * functions:
             function(*arrays)
+        tracefuse.wait_for_compilation()
         calls, end = 0, time.perf_counter() + seconds
         while calls < LEAST_CALLS or time.perf_counter() < end:
             calls += 1

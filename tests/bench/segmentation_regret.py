@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from segments import Verdict, no, yes
-from tracefuse import config, fuse
+from tracefuse import config, fuse, wait_for_compilation
 from tracefuse.compiler.executable import Executable
 from tracefuse.ir.fusion import Fusion
 from tracefuse.partition.predicates import one_op_a_segment
@@ -97,6 +97,7 @@ def times_of(fusion: Fusion, arguments: Sequence[Any]) -> dict[str, tuple[float,
         results = call(arguments)
         buffers = buffers or [np.zeros_like(result) for result in results]
         call(arguments, buffers)
+    wait_for_compilation()
     best = dict.fromkeys(calls, float("inf"))
     started, rounds = time.perf_counter(), 0
     while rounds < 5 or (time.perf_counter() - started < 0.5 and rounds < 50):

@@ -36,7 +36,7 @@ from bench_gpu import Timer, copy_rate, event_time, medians
 from families import FAMILIES, Array, Sample
 from sweep_outcomes import Outcome, PeerTimes, stratum_of, summary
 
-from tracefuse import fuse
+from tracefuse import fuse, wait_for_compilation
 
 ROTATED_BYTES = 256 * 2**20
 MEASURED_SECONDS = 1.5
@@ -261,6 +261,7 @@ def minima(timers: dict[str, Timer]) -> dict[str, float]:
     """
     for timer in timers.values():
         timer(2)
+    wait_for_compilation()
     calls = {name: max(1, int(TURN_SECONDS / max(timer(1), 1e-6))) for name, timer in timers.items()}
     least = {name: timer(calls[name]) for name, timer in timers.items()}
     end = time.perf_counter() + MEASURED_SECONDS

@@ -172,9 +172,9 @@ class Waiting(CpuKernelCompiler):
         super().__init__()
         self.barrier = threading.Barrier(2, timeout=30)
 
-    def compile(self, kernel: Kernel, disk: DiskCache | None = None) -> Any:
+    def compile(self, kernel: Kernel, disk: DiskCache | None = None, work: int | None = None) -> Any:
         self.barrier.wait()
-        return super().compile(kernel, disk)
+        return super().compile(kernel, disk, work)
 
 
 class Refusing(CpuKernelCompiler):
@@ -184,7 +184,7 @@ class Refusing(CpuKernelCompiler):
         super().__init__()
         self.others = threading.Event()
 
-    def compile(self, kernel: Kernel, disk: DiskCache | None = None) -> Any:
+    def compile(self, kernel: Kernel, disk: DiskCache | None = None, work: int | None = None) -> Any:
         if kernel.name.startswith("s0"):
             self.others.wait(30)
         self.others.set()

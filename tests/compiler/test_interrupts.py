@@ -130,10 +130,10 @@ def test_a_linker_that_could_not_be_made_is_made_by_the_next_kernel(monkeypatch:
 def test_an_interrupted_compilation_is_finished_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     real, goes_on = Machine.compile, threading.Event()
 
-    def slow(machine: Machine, text: str) -> bytes:
+    def slow(machine: Machine, text: str, **how: Any) -> bytes:
         interrupt_main()
         assert goes_on.wait(30)
-        return real(machine, text)
+        return real(machine, text, **how)
 
     monkeypatch.setattr(Machine, "compile", slow)
     function = fuse(lambda x: x * 1.0625 - 3)

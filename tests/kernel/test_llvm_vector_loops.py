@@ -139,6 +139,15 @@ def test_elements_at_a_distance_are_stored_together(width: int, dtype: str) -> N
         np.testing.assert_array_equal(memory[length:], np.full((40 - length, width), 1, dtype))
 
 
+def test_elements_at_a_distance_from_positions_that_are_data() -> None:
+    random = np.random.default_rng(0)
+    table, x = random.integers(-9, 9, (40, 3)).astype(float), random.integers(0, 9, (21, 30))
+    positions = x.astype(np.int64)
+    expected = (x * table[positions, 1] + table[positions + np.arange(30), 2]).max(1)
+    fused = fuse(lambda t, p: (p * t[p, 1] + t[p + np.arange(30), 2]).max(1))
+    np.testing.assert_array_equal(fused(table, positions), expected)
+
+
 def test_windows_of_elements() -> None:
     places = [
         StridedPlace(_BUFFER, ("key",), offset, ir.Constant(0, int64), ir.Constant(4, int64), True)

@@ -8,10 +8,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from segments.lazy_dataclasses import replace
 from tests.kernel.cuda_kernels import THREAD, source, target
 from tracefuse import dtypes
 from tracefuse.dtypes import DType, float32, int32, uint32
 from tracefuse.kernel import kernel_ir as ir
+from tracefuse.kernel.cuda.cuda_compiler import target_of
 from tracefuse.kernel.cuda.emit_cuda import emit_cuda
 from tracefuse.kernel.cuda.nvrtc import compile_with_log
 from tracefuse.kernel.interpreter.interpret import InterpreterError, interpret
@@ -132,3 +134,79 @@ def test_a_load_gives_each_thread_its_pairs(transposed: bool) -> None:
     for thread in range(32):
         row, column = thread // 4, thread % 4 * 2
         np.testing.assert_array_equal(pairs[thread], matrices[:, row, column : column + 2])
+
+
+def tiles_kernel(*, in_registers: bool, transposed: bool, barrier: bool = True, awaited: bool = True) -> ir.Kernel:
+    """y (64 x 64) = a (64 x 64) @ b (64 x 64), or b.T, by one group of warps; b is in the order of MultiplyTiles."""
+    dtype, rows, pairs = dtypes.float16, 64, 32
+    a, b, y = source("a", dtype), source("b", dtype), target("y", float32)
+    left, right = (ir.Buffer(name, dtype, "shared", rows * 64) for name in ("left", "right"))
+    words, sums, k = (
+        ir.Buffer("words", uint32, "local", 16),
+        ir.Buffer("sums", float32, "local", pairs),
+        Variable("k", int32),
+    )
+    row, chunk = call("truncdiv", k, at(64)), call("truncmod", call("truncdiv", k, at(8)), at(8))
+    swapped = call("xor", chunk, call("truncmod", row, at(8)))
+    place = call("add", call("mul", row, at(64)), call("add", call("mul", swapped, at(8)), call("truncmod", k, at(8))))
+    lane = part("truncmod", 32)
+    first_row = call("add", call("mul", part("truncdiv", 32), at(16)), call("truncdiv", lane, at(4)))
+    corner = call("add", call("mul", first_row, at(64)), call("mul", call("truncmod", lane, at(4)), at(2)))
+    copies = tuple(
+        ir.For(k, THREAD, at(rows * 64), at(128), "serial", (ir.Store(shared, place, ir.Load(buffer, k)),))
+        for buffer, shared in ((a, left), (b, right))
+    )
+    loads = [
+        call("add", corner, at(step * 16 + half % 2 * 8 * 64 + half // 2 * 8)) for step in range(4) for half in range(4)
+    ]
+    loaded = [
+        ir.StorePair(words, at(n), *(ir.Cast(ir.Load(a, call("add", where, at(c))), float32) for c in range(2)), dtype)
+        for n, where in enumerate(loads)
+    ]
+    factor = words if in_registers else left
+    results = tuple(
+        ir.Store(y, call("add", corner, at(n // 4 * 8 + n // 2 % 2 * 8 * 64 + n % 2)), ir.Load(sums, at(n)))
+        for n in range(pairs)
+    )
+    product = ir.MultiplyTiles(sums, at(0), factor, at(0), right, at(0), 64, 64, transposed, True, awaited)
+    body = (
+        *(ir.Allocate(buffer) for buffer in (left, right, words, sums)), *copies, *loaded,
+        *([ir.Barrier()] if barrier else []), product, *results,
+    )  # fmt: skip
+    return ir.Kernel("tiles", (a, b, y), (), body, "cuda", 128, THREAD)
+
+
+@pytest.mark.parametrize("in_registers", [False, True])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_a_product_of_tiles_is_the_product(in_registers: bool, transposed: bool) -> None:
+    random = np.random.default_rng(1)
+    a, b = (random.standard_normal((64, 64)).astype(np.float16) for _ in range(2))
+    y = np.zeros((64, 64), np.float32)
+    kernel = tiles_kernel(in_registers=in_registers, transposed=transposed)
+    interpret(kernel, [a, b, y])
+    exact = a.astype(np.float64) @ (b.T if transposed else b).astype(np.float64)
+    np.testing.assert_allclose(y, exact, rtol=1e-4, atol=1e-4)
+    assert " tiles " in kernel_text(kernel)
+    compile_with_log(emit_cuda(kernel), "tiles", architecture=target_of([kernel], "sm_90"))
+
+
+def test_a_product_of_tiles_waits_for_copies_and_is_waited_for() -> None:
+    arguments: list[Any] = [
+        np.zeros((64, 64), np.float16),
+        np.zeros((64, 64), np.float16),
+        np.zeros((64, 64), np.float32),
+    ]
+    with pytest.raises(InterpreterError, match="no barrier: reads"):
+        interpret(tiles_kernel(in_registers=True, transposed=True, barrier=False), arguments)
+    kernel = tiles_kernel(in_registers=True, transposed=True, awaited=False)
+    with pytest.raises(InterpreterError, match="sums is accessed before a product of tiles with it is awaited"):
+        interpret(kernel, arguments)
+    at_product = next(k for k, s in enumerate(kernel.body) if isinstance(s, ir.MultiplyTiles))
+    before, after = kernel.body[: at_product + 1], kernel.body[at_product + 1 :]
+    with pytest.raises(InterpreterError, match="a barrier during a product of tiles, of sums"):
+        interpret(replace(kernel, body=(*before, ir.Barrier())), arguments)
+    interpret(replace(kernel, body=(*before, ir.AwaitProducts(kernel_sums(kernel)), *after)), arguments)
+
+
+def kernel_sums(kernel: ir.Kernel) -> tuple[ir.Buffer, ...]:
+    return tuple(s.sums for s in kernel.body if isinstance(s, ir.MultiplyTiles))

@@ -18,7 +18,9 @@ AS_NUMPY: dict[str, Callable[..., Any]] = {
     "slices": lambda x, y: x[1:, ::2] - y[:-1, ::2], "cast": lambda x, y: x.astype(np.float32),
     "normalized": lambda x, y: (x - x.mean(0)) / x.std(0), "rows": lambda x, y: np.exp(x - x.max(-1, keepdims=True)),
     "several": lambda x, y: (x + y, x.T - y.T, x.sum(0) * 2), "copied": lambda x, y: np.ascontiguousarray(x.T) * 3,
-    "row": lambda x, y: x * y[0], "axes": lambda x, y: np.moveaxis(x, 0, -1) + 1,
+    "row": lambda x, y: x * y[0], "joined": lambda x, y: (np.concatenate([x, y], 1), np.block([[[x], [y]]])),
+    "stacked": lambda x, y: (np.stack([x, y], 1), np.stack([x, y], -1)), "rolled": lambda x, y: np.roll(x, 3, 1),
+    "extended": lambda x, y: (np.append(x, y, -1), np.flip(x, 1) + 1), "axes": lambda x, y: np.moveaxis(x, 0, -1) + 1,
 }  # fmt: skip
 
 SHAPES = [(4, 5, 6), (3, 1, 40), (17, 18, 19)]

@@ -28,7 +28,7 @@ import numpy as np
 
 from tests.programs.case import Case
 from tests.programs.comparison import difference, state_of
-from tracefuse import fuse
+from tracefuse import fuse, wait_for_compilation
 from tracefuse.errors import InternalError, TracefuseError
 
 FOLDER = Path(__file__).parent
@@ -186,6 +186,8 @@ def best_time(side: Side) -> float:
     """The seconds of a warm call, best of several."""
     size = side.case.sizes[-1]
     function, arguments = side.bound(size, 100), side.arguments(size, 1, "C")
+    attempt(function, arguments)
+    wait_for_compilation()
     times = []
     end = time.perf_counter() + 0.1
     while time.perf_counter() < end or len(times) < 3:

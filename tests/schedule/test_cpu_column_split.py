@@ -38,7 +38,7 @@ def flat(result: Any) -> tuple[Any, ...]:
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_chunks_of_rows_give_numpys_values(name: str, interpreted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if interpreted:
-        monkeypatch.setattr(CpuKernelCompiler, "compile", lambda self, kernel, disk=None: kernel)
+        monkeypatch.setattr(CpuKernelCompiler, "compile", lambda self, kernel, *_: kernel)
         monkeypatch.setattr(
             CpuKernelCompiler, "entry", lambda self, made: lambda *arguments: interpret(made, arguments)
         )

@@ -67,7 +67,7 @@ def test_positions_in_every_type(kind: str) -> None:
 def test_positions_in_groups_run_in_the_interpreter(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     elements = np.random.default_rng(0).integers(0, 3, (3, GROUPS[4][0].least + 5)).astype(kind)
     elements[1, 7:] = np.nan if kind == "float32" else False
-    monkeypatch.setattr(CpuKernelCompiler, "compile", lambda self, kernel, disk=None: kernel)
+    monkeypatch.setattr(CpuKernelCompiler, "compile", lambda self, kernel, *_: kernel)
     monkeypatch.setattr(CpuKernelCompiler, "entry", lambda self, made: lambda *arguments: interpret(made, arguments))
     np.testing.assert_array_equal(fuse(lambda x: np.argmax(x, axis=1))(elements), elements.argmax(1))
 

@@ -162,3 +162,22 @@ def test_short_extents_are_constants_of_a_kernel_for_any_size(function: Any, sha
     others = [np.concatenate([a, a[:3]]) for a in arrays]
     np.testing.assert_allclose(fused(*others), function(*others), rtol=1e-12)
     assert fused.cache_info().compiles == 1
+
+
+@pytest.mark.parametrize("moved", [lambda x: np.concatenate([x, x[:, :2] * 2], 1), lambda x: np.roll(x, 3, 1)])
+def test_short_axes_inside_of_a_joined_or_shifted_one_are_one_loop_with_it(moved: Any) -> None:
+    fused = fuse(moved)
+    for rows in (300, 7):
+        x = np.arange(5.0 * rows * 4).reshape(5, rows, 4)
+        np.testing.assert_array_equal(fused(x), moved(x))
+        assert fused.explain(x).templates == ("pointwise",)
+
+
+def test_tasks_loop_over_outer_axes_of_few_elements() -> None:
+    """Dividing the number of a task into six indices takes longer than 8 elements."""
+    fused = fuse(lambda x: np.tile(x, (2, 2, 2, 2)))
+    for rows in (163, 5):
+        x = np.arange(rows * 160, dtype=np.uint16).reshape(rows, 5, 8, 4)
+        np.testing.assert_array_equal(fused(x), np.tile(x, (2, 2, 2, 2)))
+    (segment,) = fused.segments(x)
+    assert str(segment.kernel).count("for k") > 3

@@ -92,7 +92,7 @@ def test_rows_that_do_not_follow_one_another_in_memory_take_another_template() -
 def test_kernels_access_only_elements_of_their_arrays(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The interpreter checks the bounds of each access: rows are copied in blocks that extend into the next row."""
     monkeypatch.setattr(cpu_turned_rows, "LEAST_ROWS", 1)
-    monkeypatch.setattr(CpuKernelCompiler, "compile", lambda self, kernel, disk=None: kernel)
+    monkeypatch.setattr(CpuKernelCompiler, "compile", lambda self, kernel, *_: kernel)
     monkeypatch.setattr(CpuKernelCompiler, "entry", lambda self, made: lambda *arguments: interpret(made, arguments))
     shape = (65, 11) if name in ROWS else (33, 7, 3)
     x = np.random.default_rng(0).normal(size=shape).astype(np.float32)

@@ -25,9 +25,10 @@ from tests.schedule.attention_spellings import (
     softmax,
 )
 from tracefuse import DataType, FusionDefinition, ShapeDtype, config, fuse, options
+from tracefuse.kernel.cuda.cuda_compiler import target_of
 from tracefuse.kernel.cuda.emit_cuda import emit_cuda
 from tracefuse.kernel.cuda.nvrtc import compile_with_log
-from tracefuse.kernel.kernel_ir import Allocate
+from tracefuse.kernel.kernel_ir import Allocate, MultiplyTiles, walk_statements
 from tracefuse.passes.attention_match import attentions_in
 from tracefuse.passes.pipeline import FUSION_PASSES, run_passes
 from tracefuse.schedule.score_conditions import visible_offset
@@ -83,7 +84,7 @@ def added(query: Any, key: Any, value: Any, mask: Any) -> Any:
 
 @pytest.mark.parametrize(("keys", "features", "masked", "rows"), [
     (150, 112, False, 2 * 32), (128, 112, False, 2 * 32), (512, 112, False, 2 * 32), (128, 112, True, 32),
-    (128, 96, True, 64), (150, 64, False, 2 * 64), (90, 64, False, 96), (70, 128, False, 80), (50, 128, False, 64),
+    (128, 96, True, 64), (150, 48, False, 2 * 64), (90, 64, False, 96), (70, 128, False, 80), (50, 128, False, 64),
 ])  # fmt: skip
 def test_tiles_of_keys_fit_the_registers_and_short_sequences(keys: int, features: int, masked: bool, rows: int) -> None:
     arrays = factors(1, queries=70, keys=keys, features=features)
@@ -93,6 +94,45 @@ def test_tiles_of_keys_fit_the_registers_and_short_sequences(keys: int, features
     (kernel,) = split.lowered(part, list(arrays)).kernels
     tile = next(s.buffer for s in kernel.body if isinstance(s, Allocate) and s.buffer.name.startswith("keys"))
     assert tile.size == rows * (features + 8)
+
+
+def of_heads_last(query: Any, key: Any, value: Any) -> Any:
+    weights = softmax(np.einsum("blhd,bshd->bhls", query, key) * 0.25)
+    return np.einsum("bhls,bshd->blhd", weights, value)
+
+
+def row_maxima(query: Any, key: Any, value: Any) -> Any:
+    logits = query @ np.swapaxes(key, -1, -2) * 4.0
+    largest = logits.max(-1, keepdims=True)
+    weights = np.exp(logits - largest)
+    return (weights / weights.sum(-1, keepdims=True)) @ value, largest + np.log(weights.sum(-1, keepdims=True))
+
+
+@pytest.mark.parametrize(("function", "queries", "keys", "features", "dtype"), [
+    (scale_after, 97, 64, 128, np.float16), (causal_where, 130, 140, 64, ml_dtypes.bfloat16),
+    (added, 70, 129, 128, np.float16), (of_heads_last, 100, 70, 64, np.float16), (row_maxima, 65, 130, 64, np.float16),
+])  # fmt: skip
+def test_groups_of_warps_compute_attention(
+    function: Callable[..., Any], queries: int, keys: int, features: int, dtype: Any
+) -> None:  # fmt: skip
+    arrays = factors(1, queries=queries, keys=keys, features=features, dtype=dtype)
+    if function is of_heads_last:
+        arrays = tuple(np.ascontiguousarray(a[:, :, None].repeat(2, 2)) for a in arrays)
+    if function is added:
+        arrays = (*arrays, halves(queries, keys, seed=5))
+    expected = function(*wide(arrays))
+    tolerance = 2e-2 if dtype is ml_dtypes.bfloat16 else 4e-3
+    results = list(expected) if isinstance(expected, tuple) else [expected]
+    split = check(program(fusion_of(function, *arrays), *arrays), results, tolerance)
+    (part,) = split.attentions
+    (kernel,) = split.lowered(part, list(arrays)).kernels
+    assert any(isinstance(s, MultiplyTiles) for s in walk_statements(kernel.body))
+    if function in (of_heads_last, row_maxima):
+        return
+    source, options = emit_cuda(kernel), ("--ptxas-options=-v",)
+    _, log = compile_with_log(source, kernel.name, architecture=target_of([kernel], "sm_90"), options=options)
+    assert "serialized" not in log
+    assert " 0 bytes spill stores" in log
 
 
 def test_small_tiles_give_the_same_results() -> None:

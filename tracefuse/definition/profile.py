@@ -15,6 +15,7 @@ from tracefuse.diagnostics.explain import Explanation
 from tracefuse.diagnostics.segment_profiles import FusionProfile, KernelProfile, Roofline
 from tracefuse.dtypes import float32, uint8
 from tracefuse.errors import OptionError
+from tracefuse.runtime.compile_all import wait_for_compilation
 from tracefuse.runtime.devices import arrays
 from tracefuse.runtime.devices.shape_dtype import ShapeDtype
 from tracefuse.runtime.targets.array_device import ArrayDevice
@@ -38,6 +39,7 @@ def measure(placed: PlacedFusion, arguments: Sequence[Any], number: int | None) 
     device = explanation.plan.target.device
     times: list[float] = []
     for _ in range(1 if placed.fusion.aliases else REPETITIONS):
+        wait_for_compilation()
         durations, results = _time_steps(placed, arguments, device)
         times = [min(pair) for pair in zip(times or durations, durations, strict=True)]
     profiles = []

@@ -53,7 +53,9 @@ def _times_text(plan: Plan, segmenting: float) -> str:
     )  # fmt: skip
     durations = ", ".join(f"{stage} {1e3 * seconds:.1f} ms" for stage, seconds in stages)
     new, disk, memory = times.kernels
-    return f"{durations}; kernels: {new} new, {disk} from disk, {memory} from memory"
+    quick = sum(map(len, plan.progress))
+    first = f"; {quick} compiled quickly first" if quick else ""
+    return f"{durations}; kernels: {new} new, {disk} from disk, {memory} from memory{first}"
 
 
 def _source_text(name: str, position: int, function: Any) -> str:

@@ -10,7 +10,7 @@ from segments.lazy_dataclasses import replace
 from tracefuse.config import Options
 from tracefuse.diagnostics.checking import RunAlone, checked
 from tracefuse.logs import say
-from tracefuse.runtime.compiled_segment import CompiledSegment
+from tracefuse.runtime.compiled_segment import CompiledSegment, progress_of
 from tracefuse.runtime.targets.target import Target
 
 
@@ -39,7 +39,8 @@ def _timed(segment: CompiledSegment, position: int, options: Options, target: Ta
         new_outputs = run(inputs, outputs)
         target.device.synchronize()
         seconds = time.perf_counter() - start
-        say(options, 1, lambda: f"segment {position} ({segment.template}) ran in {1e6 * seconds:.1f} us")
+        compiled = "".join(f"; {text}" for text in progress_of(segment, target))
+        say(options, 1, lambda: f"segment {position} ({segment.template}) ran in {1e6 * seconds:.1f} us{compiled}")
         return new_outputs
 
     return replace(segment, run=timed, code=None)

@@ -32,6 +32,7 @@ from tracefuse.frontend.calls.trace_entry import Entry, match_arguments, output_
 from tracefuse.frontend.python_numbers import number_conditions
 from tracefuse.frontend.tracer.record.recorder import current
 from tracefuse.ir.fusion import Fusion
+from tracefuse.runtime.compile_all import wait_for_compilation
 from tracefuse.runtime.donated_arrays import DONORS, check_not_donated
 from tracefuse.runtime.memory.buffer_facts import OutputBufferUse, returned
 from tracefuse.runtime.peak_memory import tensor_bytes
@@ -216,6 +217,7 @@ class LoweredCall(_WithPlan):
     def compile(self) -> CompiledCall:
         """Compiles the kernels for these sizes and layouts. Raises CompileError."""
         _ = self._planned
+        wait_for_compilation()
         compiled: CompiledCall = self._at(CompiledCall)
         return compiled
 

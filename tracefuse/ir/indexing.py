@@ -15,9 +15,18 @@ from typing import Any, TypeAlias
 
 from segments.lazy_dataclasses import dataclass, replace
 from tracefuse.caches import memoized
-from tracefuse.ir.extents import Expression, Extent, Symbol, as_symbol, symbol
+from tracefuse.ir.extents import (
+    Binary,
+    Expression,
+    Extent,
+    Symbol,
+    as_symbol,
+    is_positive_divisor,
+    symbol,
+    symbols,
+)  # fmt: skip
 from tracefuse.ir.fusion import Fusion, Node, Shape
-from tracefuse.ir.op_kinds import IndexOf, Movement, Pointwise, Reduction, Source
+from tracefuse.ir.op_kinds import IndexOf, Movement, Pointwise, Reduction, Source, Within
 from tracefuse.ir.row_major import axis_groups, linearize
 from tracefuse.ir.scan_kind import is_library_call
 
@@ -84,8 +93,27 @@ def sources(fusion: Fusion, node: Node, coordinates: Shape, index_of: IndexOf) -
     if isinstance(node.op, Movement):
         attributes = {k: _canonical(fusion, v) for k, v in node.attributes.items()}
         pulled = node.op.pull(coordinates, shapes, result, attributes, index_of)
-        return tuple(replace(source, coordinates=_simplified(source, shapes[source.operand])) for source in pulled)
+        return tuple(
+            replace(
+                source, coordinates=_simplified(source, shapes[source.operand]),
+                conditions=tuple(map(undivided, source.conditions)),
+            ) for source in pulled
+        )  # fmt: skip
     return tuple(Source(k, operand_coordinates(shape, result, coordinates)) for k, shape in enumerate(shapes))
+
+
+def undivided(test: Within) -> Within:
+    """Returns a condition on a quotient as one on its dividend: x // d is at least 3 where x is at least 3 * d."""
+    if not isinstance(test.index, Expression):
+        return test
+    for monomial, factor in test.index.terms:
+        atom = monomial[0] if len(monomial) == 1 and factor == 1 else None
+        if isinstance(atom, Binary) and atom.operation == "//" and is_positive_divisor(atom.right):
+            rest = test.index - Expression(((monomial, 1),))
+            if not any(s.extent is not None for s in symbols(rest)):
+                low, high = ((bound - rest) * atom.right for bound in (test.low, test.high))
+                return Within(atom.left, low, high)
+    return test
 
 
 def position_of(fusion: Fusion, node: Node, coordinates: Shape) -> Extent | None:

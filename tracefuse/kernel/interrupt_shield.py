@@ -130,7 +130,10 @@ class _Job(Generic[T]):
         finally:
             # Otherwise the error, its traceback and this frame would form a reference cycle.
             del error
-        return self._value
+        value = self._value
+        # The thread may take a while to end, and would keep alive what the work returned and used.
+        del self._value, self._work
+        return value
 
 
 def _without_first_frame(error: BaseException) -> BaseException:

@@ -55,6 +55,9 @@ from tracefuse.kernel.matrix_statements import (
     AddProducts as AddProducts,
 )
 from tracefuse.kernel.matrix_statements import (
+    AwaitProducts as AwaitProducts,
+)
+from tracefuse.kernel.matrix_statements import (
     LoadMatrices as LoadMatrices,
 )
 from tracefuse.kernel.matrix_statements import (
@@ -62,6 +65,9 @@ from tracefuse.kernel.matrix_statements import (
 )
 from tracefuse.kernel.matrix_statements import (
     MultiplyMatrices as MultiplyMatrices,
+)
+from tracefuse.kernel.matrix_statements import (
+    MultiplyTiles as MultiplyTiles,
 )
 from tracefuse.kernel.matrix_statements import (
     StorePair as StorePair,
@@ -156,6 +162,9 @@ class StartCopy:
 
     The destination is shared, the source global. The size is 4, 8 or a multiple of 16 bytes, and both sides are aligned
     to it, at most to 16. Neither side may be accessed before `AwaitCopies` completes the copy.
+
+    count: how many such copies it starts. steps: the elements from one to the next, on both sides. valid: how many of
+    them read the source; the others set their destination to zero, and their source need not exist. None: all.
     """
 
     destination: Buffer
@@ -163,6 +172,9 @@ class StartCopy:
     source: Buffer
     source_index: Expression
     width: int
+    count: int = 1
+    steps: tuple[int, int] = (0, 0)
+    valid: Expression | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,6 +292,8 @@ Statement: TypeAlias = (
     | AddProducts
     | LoadMatrices
     | MultiplyMatrices
+    | MultiplyTiles
+    | AwaitProducts
     | StorePair
     | For
     | If

@@ -106,9 +106,11 @@ def _copy(statement: ir.Copy | ir.StartCopy | ir.EndBatch | ir.AwaitCopies | ir.
         case ir.Copy(to, to_index, source, source_index, width, cache):
             wide = f"{source.name}[{expression(source_index)} : +{width}{_cache(cache)}]"
             return f"{to.name}[{expression(to_index)} : +{width}] = {wide}"
-        case ir.StartCopy(to, to_index, source, source_index, width):
+        case ir.StartCopy(to, to_index, source, source_index, width, count, steps, valid):
             wide = f"{source.name}[{expression(source_index)} : +{width}]"
-            return f"{to.name}[{expression(to_index)} : +{width}] = {wide}, awaited later"
+            more = f", {count} times in steps of {' and '.join(map(str, steps))}" if count > 1 else ""
+            more += "" if valid is None else f", zeros from copy {expression(valid)} on"
+            return f"{to.name}[{expression(to_index)} : +{width}] = {wide}, awaited later{more}"
         case ir.EndBatch():
             return "end of a batch of copies"
         case ir.AwaitCopies(later):
@@ -125,7 +127,14 @@ def _matrix(matrix: ir.Matrix) -> str:
     return f"{matrix.buffer.name}[{expression(matrix.start)} :: {matrix.row_pitch}{columns}]"
 
 
-def _matrices(statement: ir.AddProducts | ir.LoadMatrices | ir.MultiplyMatrices | ir.StorePair) -> str:
+def _matrices(
+    statement: ir.AddProducts
+    | ir.LoadMatrices
+    | ir.MultiplyMatrices
+    | ir.MultiplyTiles
+    | ir.AwaitProducts
+    | ir.StorePair,
+) -> str:
     match statement:
         case ir.AddProducts(_, _, _, rows, terms, _, vectors, lanes, scales, replaces):
             sums, left, right = map(_matrix, statement.matrices)
@@ -140,6 +149,14 @@ def _matrices(statement: ir.AddProducts | ir.LoadMatrices | ir.MultiplyMatrices 
             factors = f"{left.name}[{expression(left_index)} : +{4 * pairs}] @ "
             factors += f"{right.name}[{expression(right_index)} : +{2 * pairs}]"
             return f"{sums.name}[{expression(sums_index)} : +4] += {factors} of {dtype.short}"
+        case ir.MultiplyTiles(sums, sums_index, left, left_index, right, right_index, columns, terms, transposed):
+            factors = f"{left.name}[{expression(left_index)}] @ {'transposed ' if transposed else ''}"
+            factors += f"{right.name}[{expression(right_index)}] of {statement.ROWS} x {terms} x {columns}"
+            start = "" if statement.awaited else "start "
+            return f"{start}{sums.name}[{expression(sums_index)}] {'' if statement.replaces else '+'}= tiles {factors}"
+        case ir.AwaitProducts(completed, later):
+            later_text = f" but the last {later}" if later else ""
+            return f"await products of {', '.join(b.name for b in completed)}{later_text}"
         case ir.StorePair(buffer, index, low, high, dtype):
             pair = f"{dtype.short} pair ({expression(low)}, {expression(high)})"
             return f"{buffer.name}[{expression(index)}] = {pair}"
@@ -163,7 +180,10 @@ def _lines(body: Sequence[ir.Statement], indent: str) -> Iterator[str]:
                 yield f"{indent}{buffer.name}{where}[{expression(index)}{_cache(cache)}] = {expression(value)}"
             case ir.Copy() | ir.StartCopy() | ir.EndBatch() | ir.AwaitCopies() | ir.Transpose():
                 yield indent + _copy(statement)
-            case ir.AddProducts() | ir.LoadMatrices() | ir.MultiplyMatrices() | ir.StorePair():
+            case (
+                ir.AddProducts() | ir.LoadMatrices() | ir.MultiplyMatrices() | ir.MultiplyTiles() | ir.AwaitProducts()
+                | ir.StorePair()
+            ):  # fmt: skip
                 yield indent + _matrices(statement)
             case ir.For():
                 kind = "" if statement.kind == "serial" else f" {statement.kind}"

@@ -69,11 +69,12 @@ class LoadNumber:
 
 @dataclass(frozen=True, slots=True)
 class OffsetPointer:
-    """Defines a pointer `offset` bytes after another."""
+    """Defines a pointer `offset` elements after another; `offset` bytes if they have no type."""
 
     pointer: str
     base: str
     offset: Expression
+    element: DType | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,8 +305,8 @@ class LoopDriver:
 
 def _pointer_text(statement: OffsetPointer | NamePointer | ExchangePointers) -> str:
     match statement:
-        case OffsetPointer(pointer, base, offset):
-            return f"{pointer} = {base} + {expression(offset)} bytes"
+        case OffsetPointer(pointer, base, offset, element):
+            return f"{pointer} = {base} + {expression(offset)} {element or 'bytes'}"
         case NamePointer(pointer, value):
             return f"{pointer} = {value}"
         case ExchangePointers(first, second):

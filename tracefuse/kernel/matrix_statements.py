@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from segments.lazy_dataclasses import dataclass
 from tracefuse.dtypes import DType
 from tracefuse.kernel.kernel_expressions import Buffer, Expression
@@ -77,6 +79,47 @@ class MultiplyMatrices:
     right: Buffer
     right_index: Expression
     dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class MultiplyTiles:
+    """sums += left @ right in each group of 4 warps: 64 x terms by terms x columns halves, with float32 sums.
+
+    A tile in shared memory is stored in parts of all rows and 64 adjacent elements of each, so that a row of a part is
+    in all banks; 8 elements from 8 * c on of row r are stored in the place of those from 8 * (c ^ r % 8) on. It starts
+    at a multiple of 1024 bytes. The right tile has `terms` rows of `columns` elements, or is transposed: `columns` rows
+    of `terms` elements. The left one has 64 rows of `terms` elements, or is in registers: four words for each 16 terms,
+    as MultiplyMatrices' left operand of the warp's 16 rows. Of the sums, each 8 columns are four elements as there, in
+    the order of the columns. replaces: the products replace the sums, which are not read. Every thread of a group
+    reaches the statement.
+
+    Without `awaited` the product goes on until AwaitProducts: until then the sums and the registers on the left may not
+    be accessed, the tiles may not be written, and there is no barrier.
+    """
+
+    sums: Buffer
+    sums_index: Expression
+    left: Buffer
+    left_index: Expression
+    right: Buffer
+    right_index: Expression
+    columns: int
+    terms: int
+    transposed: bool = False
+    replaces: bool = False
+    awaited: bool = True
+
+    ROWS: ClassVar[int] = 64
+    WIDTH: ClassVar[int] = 64
+    ALIGNMENT: ClassVar[int] = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitProducts:
+    """Waits for the products of tiles of this group but the last `later`. sums: of the products that this completes."""
+
+    sums: tuple[Buffer, ...]
+    later: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,9 @@
 NumPy computes `2 * x` of an array in Fortran order along its memory, and the result has the same order. A kernel's
 loops follow its outputs, so a permuted output, which the call permutes back, makes the kernel do the same. The order of
 a value is its axes from the outermost to the innermost in memory. It follows from those operands that have all of the
-value's elements, if they agree; otherwise it is row-major. Copies are row-major, as `np.ascontiguousarray(x.T)` is, and
-so are results that only move elements.
+value's elements, if they agree; otherwise it is row-major. The same holds for results of ops that extend, join or shift
+axes, such as `np.concatenate`, `np.pad` and `np.roll`. Copies are row-major, as `np.ascontiguousarray(x.T)` is, and so
+are other results that only move elements.
 
 Must not know: kernels, targets.
 """
@@ -21,9 +22,9 @@ from tracefuse.dynamic.layouts import BROADCAST, Strided, symbolic_strides
 from tracefuse.ir.extents import evaluate, substitute, symbols
 from tracefuse.ir.fusion import Fusion, Layout, Node
 from tracefuse.ir.indexing import AxisMap, flat, is_along, use_maps
-from tracefuse.ir.op_kinds import Pointwise
+from tracefuse.ir.op_kinds import Movement, Pointwise
 from tracefuse.ir.scan_kind import is_library_call
-from tracefuse.ops.roles import COPY, PERMUTE, SLICE
+from tracefuse.ops.roles import COPY, PERMUTE
 from tracefuse.passes.rewriter import Rewriter
 
 Order: TypeAlias = tuple[int, ...]
@@ -42,7 +43,7 @@ def result_orders(
     producers = fusion.producers
     computed = [
         number for number in fusion.outputs
-        if number not in fusion.aliases and len(fusion.shape_of(number)) > 1 and _is_elementwise(producers.get(number))
+        if number not in fusion.aliases and len(fusion.shape_of(number)) > 1 and _keeps_order(producers.get(number))
     ]  # fmt: skip
     if not computed or (not any(layouts) and not any(node.op is PERMUTE for node in fusion.nodes)):
         return {}, ()
@@ -53,7 +54,7 @@ def result_orders(
         guards += needed
     for node in fusion.nodes:
         _add_orders(fusion, node, orders)
-    read = {number for node in fusion.nodes if not _is_elementwise(node) for number in node.inputs}
+    read = {number for node in fusion.nodes if not _keeps_order(node) for number in node.inputs}
     other = {n: order for n, order in orders.items() if order is not None and order != _row_major(len(order))}
     chosen = {number: other[number] for number in computed if number not in read and number in other}
     inputs = {number: other[number] for number in fusion.tensor_inputs if number in other}
@@ -82,8 +83,14 @@ def inverse(order: Order) -> Order:
     return tuple(sorted(range(len(order)), key=order.__getitem__))
 
 
-def _is_elementwise(node: Node | None) -> bool:
-    return node is not None and isinstance(node.op, Pointwise) and node.op is not COPY
+def _keeps_order(node: Node | None) -> bool:
+    """Whether the results of a node are in the order of its operands."""
+    return node is not None and node.op is not COPY and (isinstance(node.op, Pointwise) or _shifts(node))
+
+
+def _shifts(node: Node) -> bool:
+    """Whether each axis of the result is the same axis of the operands, extended, cut, shifted or reversed."""
+    return isinstance(node.op, Movement) and node.op.shifts is not None
 
 
 def _row_major(rank: int) -> Order:
@@ -117,8 +124,10 @@ def _add_orders(fusion: Fusion, node: Node, orders: dict[int, Order | None]) -> 
         orders[number] = _row_major(len(fusion.shape_of(number)))
     if is_library_call(node.op) or node.op is COPY or len(node.outputs) > 1:
         return
-    if node.op is SLICE:
-        orders[node.outputs[0]] = orders.get(node.inputs[0])
+    if _shifts(node):
+        found = {order for number in node.inputs if (order := orders.get(number)) is not None}
+        if len(found) < 2:
+            orders[node.outputs[0]] = next(iter(found), None)
         return
     _, result, reads = use_maps(fusion, node)
     wide = set(flat(result))
@@ -127,8 +136,16 @@ def _add_orders(fusion: Fusion, node: Node, orders: dict[int, Order | None]) -> 
         return
     places = {loop: place for place, loop in enumerate(next(iter(votes), ()))}
     place_of = [max((places.get(loop, -1) for loop in flat((entry,))), default=-1) for entry in result]
-    axes = sorted(range(len(result)), key=place_of.__getitem__)
-    orders[node.outputs[0]] = tuple(axes) if votes else None
+    orders[node.outputs[0]] = _sorted_axes(place_of) if votes else None
+
+
+def _sorted_axes(places: Sequence[int]) -> Order:
+    """Returns the axes by their places. One without a place, -1, stays behind the axis before it, as in NumPy."""
+    order: list[int] = []
+    for axis, place in enumerate(places):
+        behind = [k for k, other in enumerate(order) if -1 < place < places[other]]
+        order.insert(behind[0] if behind else len(order), axis)
+    return tuple(order)
 
 
 def _vote(wide: set[int], order: Order | None, read: AxisMap) -> tuple[int, ...] | None:

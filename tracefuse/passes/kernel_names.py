@@ -29,7 +29,7 @@ def names_read(body: tuple[ir.Statement, ...]) -> Iterator[str]:
         match statement:
             case ir.Copy() | ir.StartCopy() | ir.Transpose() | ir.LoadMatrices():
                 yield statement.source.name
-            case ir.MultiplyMatrices():
+            case ir.MultiplyMatrices() | ir.MultiplyTiles():
                 yield from (statement.left.name, statement.right.name)
             case ir.AddProducts(sums, left, right, scales=scales, replaces=replaces):
                 yield from (left.buffer.name, right.buffer.name)
@@ -54,7 +54,11 @@ def expressions_of(statement: ir.Statement) -> Iterator[ir.Expression]:
             | ir.LoadMatrices(_, index, _, source_index)
         ):
             yield from (index, source_index)
-        case ir.MultiplyMatrices(_, index, _, left_index, _, right_index):
+            if isinstance(statement, ir.StartCopy) and statement.valid is not None:
+                yield statement.valid
+        case ir.MultiplyMatrices(_, index, _, left_index, _, right_index) | ir.MultiplyTiles(
+            _, index, _, left_index, _, right_index
+        ):
             yield from (index, left_index, right_index)
         case ir.AddProducts(_, _, _, rows, terms):
             yield from (*(matrix.start for matrix in statement.matrices), rows, terms)
@@ -71,7 +75,7 @@ def expressions_of(statement: ir.Statement) -> Iterator[ir.Expression]:
                 yield buffer.size
         case ir.GroupReduce(_, combiner):
             yield from combiner.results
-        case ir.EndBatch() | ir.AwaitCopies() | ir.Barrier() | ir.Comment():
+        case ir.EndBatch() | ir.AwaitCopies() | ir.AwaitProducts() | ir.Barrier() | ir.Comment():
             pass
         case _:
             assert_never(statement)

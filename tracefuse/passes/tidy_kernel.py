@@ -158,8 +158,9 @@ class _Renaming:
                 return ir.Store(self.buffer(buffer), self.code(index), self.code(value), cache, block_code)
             case ir.Copy(to, to_index, source, source_index, width, cache):
                 return ir.Copy(*self.element(to, to_index), *self.element(source, source_index), width, cache)
-            case ir.StartCopy(to, to_index, source, source_index, width):
-                return ir.StartCopy(*self.element(to, to_index), *self.element(source, source_index), width)
+            case ir.StartCopy(to, to_index, source, source_index, width, count, steps, valid):
+                places = (*self.element(to, to_index), *self.element(source, source_index))
+                return ir.StartCopy(*places, width, count, steps, None if valid is None else self.code(valid))
             case ir.Transpose(to, to_pitch, source, from_pitch, rows, columns, width, start):
                 pitch = from_pitch if isinstance(from_pitch, int) else self.code(from_pitch)
                 sides = (self.code(rows), self.code(columns), width, None if start is None else self.code(start))
@@ -169,6 +170,12 @@ class _Renaming:
             case ir.MultiplyMatrices(sums, at, left, left_at, right, right_at, dtype):
                 factors = (*self.element(left, left_at), *self.element(right, right_at))
                 return ir.MultiplyMatrices(*self.element(sums, at), *factors, dtype)
+            case ir.MultiplyTiles(sums, at, left, left_at, right, right_at, _, _, transposed, replaces, awaited):
+                factors = (*self.element(left, left_at), *self.element(right, right_at))
+                product = ir.MultiplyTiles(*self.element(sums, at), *factors, statement.columns, statement.terms)
+                return replace(product, transposed=transposed, replaces=replaces, awaited=awaited)
+            case ir.AwaitProducts(completed, later):
+                return ir.AwaitProducts(tuple(map(self.buffer, completed)), later)
             case ir.AddProducts(sums, left, right, rows, terms, _, _, _, scales):
                 renamed_sums, renamed_left, renamed_right = map(self.matrix, (sums, left, right))
                 return replace(

@@ -91,6 +91,12 @@ class CompiledSegment:
         return self.name
 
 
+def progress_of(segment: CompiledSegment, target: Target) -> list[str]:
+    """Returns how far those kernels of a segment are compiled that run quickly compiled code first."""
+    functions = () if segment.lowered is None else segment.functions
+    return [text for text in map(target.compiler.progress, functions) if text]
+
+
 def product_segment(
     interface: SegmentInterface, match: EpilogueMatch, function: Any, position: int, target: Target
 ) -> CompiledSegment:

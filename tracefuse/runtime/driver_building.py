@@ -37,12 +37,9 @@ from tracefuse.runtime.driver_parameters import (
     StepTensor,
     constant,
 )
-from tracefuse.runtime.integer_samples import numbers_of_steps
+from tracefuse.runtime.integer_samples import numbers_of_steps, sampled_steps
 from tracefuse.runtime.planned_steps import add_planned_step
 from tracefuse.runtime.step_integers import Number, Operand, StepIntegers, sample_of
-
-MOST_SAMPLES = 200
-"""The number of steps that a driver is built from, for a loop with those around it."""
 
 
 class LoopRun(Protocol):
@@ -120,10 +117,27 @@ class DriverBuilder:
         for place in (target, source):
             if not place.array.flags.c_contiguous:
                 raise NotCompiled("it copies an array that is not contiguous")
-        return CopyMemory(target.pointer, source.pointer, self._integer(target.array.nbytes, target.is_local))
+        is_constant = target.is_local or target.array.ndim == 0
+        return CopyMemory(target.pointer, source.pointer, self._integer(target.array.nbytes, is_constant))
 
     def _integer(self, value: int, is_constant: bool = False) -> ir.Expression:
         return constant(value) if is_constant else self.parameters.integer(value, ("number", value))
+
+    def offset_pointer(self, base: StepTensor, positions: Sequence[ir.Expression], out: list[DriverStatement]) -> str:
+        """Adds the pointer to the element of an array at a position, or to the slice at the first indices; names it.
+
+        Kernels read elements by the same arithmetic, so that LLVM sees which of them a step has written.
+        """
+        strides, size = base.array.strides, base.array.itemsize
+        in_bytes = base.dtype.is_complex or any(stride % size for stride in strides)
+        size, element = (1, None) if in_bytes else (size, base.dtype)
+        offset: ir.Expression = constant(0)
+        for position, stride in zip(positions, strides, strict=False):
+            distance = self._integer(stride // size, is_constant=stride == size)
+            offset = ir.call("add", offset, ir.call("mul", position, distance))
+        pointer = self._name("p")
+        out.append(OffsetPointer(pointer, base.pointer, offset, element))
+        return pointer
 
     def next_number(self) -> int:
         """Returns a number that no earlier call has returned."""
@@ -234,9 +248,7 @@ class DriverBuilder:
         assert isinstance(operand, StepTensor)
         if operand.varying:
             raise NotCompiled("an inner loop takes slices of an array whose shape depends on a counter")
-        stride = self._integer(operand.array.strides[0])
-        pointer = self._name("p")
-        inside.append(OffsetPointer(pointer, operand.pointer, ir.call("mul", position, stride)))
+        pointer = self.offset_pointer(operand, [position], inside)
         return StepTensor(pointer, operand.array[(0, ...)], operand.dtype)
 
     def _stacked(self, body: Any, step_operands: Sequence[Operand], count: int, length: int) -> list[StepTensor]:
@@ -313,7 +325,7 @@ class DriverBuilder:
         readers = sum(isinstance(one, StepTensor) and one.pointer == initial.pointer for one in operands)
         if initial.pointer in self.dying and readers == 1:
             return _CarriedMemory(initial, initial, initial, initial)
-        memory = self.parameters.memory(initial.array.shape, initial.dtype)
+        memory = self.parameters.memory(initial.array.shape, initial.dtype, is_constant=initial.array.ndim == 0)
         memory = replace(memory, varying=initial.varying)
         out.append(self.copy(memory, initial))
         return _CarriedMemory(memory, memory, memory, memory)
@@ -364,24 +376,3 @@ class DriverBuilder:
 
 def _literal(value: Any) -> Number:
     return Number((value,))
-
-
-def sampled_steps(
-    starts: Sequence[int], stops: Sequence[int], active: Sequence[int]
-) -> tuple[list[int], list[int]]:  # fmt: skip
-    """Returns the outer step and the counter of each sampled step of a loop.
-
-    starts, stops: for each outer step. active: the outer steps that reach the loop.
-    """
-    parents: list[int] = []
-    steps: list[int] = []
-    few = min(12, MOST_SAMPLES // max(len(active), 1))
-    for parent in active:
-        start, stop = starts[parent], stops[parent]
-        ends, between = [stop - 1, start], [*range(start + 1, start + few - 3), stop - 2]
-        sampled = [(start + stop) // 2, *ends, *between] if few > 0 else ends  # of deep nests
-        for step in dict.fromkeys(sampled):
-            if start <= step < stop:
-                parents.append(parent)
-                steps.append(step)
-    return parents, steps

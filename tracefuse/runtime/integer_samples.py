@@ -23,6 +23,30 @@ SAMPLES_OF_INTEGER = 60
 Ranges: TypeAlias = Sequence[tuple[int, int, int]]
 """For each integer the smallest and the largest value, and the position of one that counts against this, or -1."""
 
+MOST_SAMPLES = 200
+"""The number of steps that a driver is built from, for a loop with those around it."""
+
+
+def sampled_steps(
+    starts: Sequence[int], stops: Sequence[int], active: Sequence[int]
+) -> tuple[list[int], list[int]]:  # fmt: skip
+    """Returns the outer step and the counter of each sampled step of a loop.
+
+    starts, stops: for each outer step. active: the outer steps that reach the loop.
+    """
+    parents: list[int] = []
+    steps: list[int] = []
+    few = min(12, MOST_SAMPLES // max(len(active), 1))
+    for parent in active:
+        start, stop = starts[parent], stops[parent]
+        ends, between = [stop - 1, start], [*range(start + 1, start + few - 3), stop - 2]
+        sampled = [(start + stop) // 2, *ends, *between] if few > 0 else ends  # of deep nests
+        for step in dict.fromkeys(sampled):
+            if start <= step < stop:
+                parents.append(parent)
+                steps.append(step)
+    return parents, steps
+
 
 def numbers_of_steps(
     node: Node, operands: Sequence[Operand], bounds: StepIntegers, parents: list[int], steps: Sequence[int],

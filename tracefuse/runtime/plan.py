@@ -21,12 +21,20 @@ from tracefuse.dynamic.layouts import LayoutKey
 from tracefuse.ir.fusion import Fusion
 from tracefuse.kernel.cache.disk_cache import DiskCache
 from tracefuse.kernel.cache.memory_cache import Statistics
+from tracefuse.kernel.llvm import background_compilation
 from tracefuse.partition.segmentation import Part, Segmentation
 from tracefuse.partition.slicing import Sliced
 from tracefuse.partition.stream_marks import on_streams
 from tracefuse.runtime.arena import NO_ARENAS, ArenaPlan, plan_arenas, slot_bytes
 from tracefuse.runtime.compile_all import compile_all
-from tracefuse.runtime.compiled_segment import CompiledSegment, Watch, called_segment, kernel_segment, product_segment
+from tracefuse.runtime.compiled_segment import (
+    CompiledSegment,
+    Watch,
+    called_segment,
+    kernel_segment,
+    product_segment,
+    progress_of,
+)
 from tracefuse.runtime.control_flow_calls import ComputationOf
 from tracefuse.runtime.host_program import build_host_program
 from tracefuse.runtime.memory.buffer_facts import OutputBuffer, returned
@@ -107,6 +115,11 @@ class Plan:
         passed = (buffer.memory for buffer in self.output_buffers if buffer.memory not in inputs)
         return (*passed, *(reuse.buffer.memory for reuse in self.reused))
 
+    @property
+    def progress(self) -> tuple[list[str], ...]:
+        """For each segment, how far those of its kernels are compiled that run quickly compiled code first."""
+        return tuple(progress_of(segment, self.target) for segment in self.segments)
+
     def for_graph(self) -> Plan:
         """Returns the plan with slots of intermediates for launches as a CUDA graph."""
         return replace(self, arena_plan=_plan_arenas(self.program, self.segments, self.target, graph=True))
@@ -147,7 +160,9 @@ def build_plan(
     direct = frozenset(lowering.direct)
     reused = keep_direct(reused, direct)
     chosen, before = time.perf_counter(), target.compiler.statistics()
-    functions = compile_all({k: lowered for k, (_, lowered) in lowering.lowerings.items()}, target, disk)
+    quick = options.background_compilation and options.tune == "off"  # tilings are measured with optimized code
+    work = {k: lowering.work(k) for k in lowering.lowerings} if quick else {}
+    functions = compile_all({k: lowered for k, (_, lowered) in lowering.lowerings.items()}, target, disk, work)
     finished, after = time.perf_counter(), target.compiler.statistics()
     called = functools.partial(
         called_segment, target=target, slices_of=slices_of, watch=watch, computation_of=computation_of, disk=disk,
@@ -161,6 +176,7 @@ def build_plan(
         program = _host_program(segmentation, compiled, memory, direct, lowering.may_raise, options)
     arena_plan = _plan_arenas(program, compiled, target, graph=options.graph == "on")
     kernels = Statistics(*(later - earlier for earlier, later in zip(before, after, strict=True)))
+    background_compilation.begin()
     times = BuildTimes(chosen - started, finished - chosen, time.perf_counter() - finished, kernels)
     return Plan(
         segmentation, target, layouts, aligned, tuple(dict.fromkeys(plan_guards)), tuple(compiled), program,

@@ -26,7 +26,6 @@ from tracefuse.kernel.loop_driver import (
     CopyMemory,
     DefineNumber,
     DriverStatement,
-    OffsetPointer,
 )
 from tracefuse.ops.native_ufuncs import NativeUfuncs
 from tracefuse.runtime.dead_memory import dying_pointers
@@ -35,7 +34,6 @@ from tracefuse.runtime.driver_parameters import (
     NotCompiled,
     StepTensor,
     VaryingExtent,
-    constant,
 )
 from tracefuse.runtime.kernel_steps import add_kernels
 from tracefuse.runtime.library_steps import add_library_call
@@ -70,6 +68,10 @@ class StepBuilder(Protocol):
     def next_number(self) -> int: ...
 
     def copy(self, target: StepTensor, source: StepTensor) -> CopyMemory: ...
+
+    def offset_pointer(
+        self, base: StepTensor, positions: Sequence[ir.Expression], out: list[DriverStatement]
+    ) -> str: ...
 
     def inner_loop(
         self, run: Any, inputs: Sequence[Operand], dying: Collection[str], out: list[DriverStatement]
@@ -216,12 +218,8 @@ class _PlannedStep:
         owner = self._place(buffer.owner)
         if any(extent.axis for extent in owner.varying):
             raise NotCompiled("an inner loop updates a slice of an array whose strides depend on a counter")
-        bounds = slice_bounds(self.fusion, buffer.value)
-        offset: ir.Expression = constant(0)
-        for (start, _, _), stride in zip(bounds, owner.array.strides, strict=True):
-            offset = ir.call("add", offset, ir.call("mul", self.integers.code(start), self._fixed(stride)))
-        pointer = f"p{self.builder.next_number()}"
-        out.append(OffsetPointer(pointer, owner.pointer, offset))
+        starts = [self.integers.code(start) for start, _, _ in slice_bounds(self.fusion, buffer.value)]
+        pointer = self.builder.offset_pointer(owner, starts, out)
         return StepTensor(pointer, self.slice_arrays[buffer.memory], owner.dtype)
 
     def _allocate(self, spec: Any) -> StepTensor:

@@ -88,6 +88,15 @@ class SegmentLowering:
         self.lowerings[position] = interface, lowered
         return interface, lowered
 
+    def work(self, position: int) -> tuple[int | None, ...]:
+        """Returns the work of each launch of a lowered segment for these sizes, in elements; None if it is unknown."""
+        interface, lowered = self.lowerings[position]
+        sizes = interface.sizes(self.values, self.strides)
+        extents = (
+            spec.work if spec.work is None else substitute(spec.work, lowered.derived) for spec in lowered.launches
+        )
+        return tuple(sizes.hint(e) if e is not None and sizes.knows(e) else None for e in extents)
+
     def _is_read_from(self, position: int, value: int) -> bool:
         """Whether a later segment reads the buffer of `value`, or this segment reads an argument that overlaps it."""
         buffer = self.output_buffers[value]

@@ -7,8 +7,19 @@ inverse of a divisor that is a parameter: a GPU divides by it in 4 instructions,
 from __future__ import annotations
 
 from tracefuse.dtypes import DType, int32, int64
-from tracefuse.ir.extents import Atom, Binary, Extent, Symbol, is_nonnegative, maximum, substitute, symbol, symbol_of
-from tracefuse.kernel.kernel_ir import Cast, Constant, Expression, Variable, call
+from tracefuse.ir.extents import (
+    Atom,
+    Binary,
+    Extent,
+    Symbol,
+    as_atom,
+    is_nonnegative,
+    maximum,
+    substitute,
+    symbol,
+    symbol_of,
+)  # fmt: skip
+from tracefuse.kernel.kernel_ir import Buffer, Cast, Constant, Expression, Load, Variable, call
 
 _OPERATIONS = {"//": "floordiv", "%": "mod", "min": "minimum", "max": "maximum"}
 _OF_POSITIVE = {"//": "truncdiv", "%": "truncmod"}
@@ -19,7 +30,8 @@ class IndexCode:
     """Translates extents to expressions of one index type; collects the symbols that must be parameters.
 
     known: the values of symbols that a guard fixes; they become constants. inverts: divide positions of 32 bits by
-    inverses. inverses: the parameters that are inverses of divisors, with their definitions.
+    inverses. inverses: the parameters that are inverses of divisors, with their definitions. tabulated: quotients that
+    the kernel has in tables, with their places.
     """
 
     def __init__(self, dtype: DType) -> None:
@@ -28,12 +40,19 @@ class IndexCode:
         self.known: dict[Symbol, Extent] = {}
         self.inverts = False
         self.inverses: dict[Symbol, Extent] = {}
+        self.tabulated: dict[Atom, tuple[Buffer, Extent]] = {}
         self._bound: dict[Symbol, Variable] = {}
 
     def bind(self, index: Symbol, name: str) -> Variable:
         """Binds an index that the kernel defines to a new variable, and returns it."""
         variable = self._bound[index] = Variable(name, self.dtype)
         return variable
+
+    def tabulate(self, quotient: Extent, table: Buffer, place: Extent) -> None:
+        """Takes a quotient from a place of a table: LLVM divides by no variable in vectors."""
+        atom = as_atom(substitute(quotient, self.known))
+        if atom is not None:
+            self.tabulated[atom] = (table, place)
 
     def code(self, extent: Extent) -> Expression:
         """Translates `extent` to an expression."""
@@ -70,6 +89,9 @@ class IndexCode:
             if bound is None:
                 bound = self.parameters.setdefault(atom, Variable(atom.name, self.dtype))
             return bound
+        if atom in self.tabulated:
+            buffer, place = self.tabulated[atom]
+            return Load(buffer, self.code(place))
         positive = atom.operation in _OF_POSITIVE and is_nonnegative(atom.left)
         inverse = self._inverse(atom) if positive else None
         if inverse is not None:

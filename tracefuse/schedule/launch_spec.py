@@ -54,7 +54,7 @@ class LaunchSpec:
     integers: the symbols of the integer parameters. scalars: value numbers of host scalars; a complex scalar is passed
     as two numbers. checked_nodes: by number, the nodes whose indices the kernel checks. If there are any, an int64
     error flag follows the scratch buffers; the kernel stores the number of a node with an out-of-range index there.
-    inverses: the integers that are inverses of divisors, with their definitions.
+    inverses: the integers that are inverses of divisors, with their definitions. work: in elements, None if unknown.
     """
 
     kernel: Kernel
@@ -64,6 +64,7 @@ class LaunchSpec:
     scalars: tuple[int, ...]
     checked_nodes: Mapping[int, Node] = field(default_factory=dict)
     inverses: Mapping[Symbol, Extent] = field(default_factory=dict)
+    work: Extent | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,4 +153,4 @@ def make_launch(
         cluster=cluster,
     )  # fmt: skip
     buffers = tuple(k for k, _ in scratch)
-    return LaunchSpec(kernel, tensors, buffers, symbols, scalars, body.checked_nodes, body.index.inverses)
+    return LaunchSpec(kernel, tensors, buffers, symbols, scalars, body.checked_nodes, body.index.inverses, work)

@@ -27,8 +27,8 @@ from tracefuse.ir.extents import (
     terms_of,
 )  # fmt: skip
 from tracefuse.ir.fusion import Fusion, Node, Shape
-from tracefuse.ir.indexing import AxisMap, Entry, Joined, LoopFactor, flat
-from tracefuse.ir.op_kinds import Reduction
+from tracefuse.ir.indexing import AxisMap, Entry, Joined, LoopFactor, flat, undivided
+from tracefuse.ir.op_kinds import Reduction, Within
 from tracefuse.ir.row_major import linearize
 from tracefuse.schedule.loop_facts import Facts
 from tracefuse.schedule.probe import Probe
@@ -112,12 +112,13 @@ def contiguous_strides(shape: Shape) -> Shape:
 
 def build_nest(
     fusion: Fusion, facts: Facts, strides: Mapping[int, Shape], sizes: Sizes, also: Sequence[int] = (),
-    short_run: int = 0,
+    short_run: int = 0, joins_tested: bool = False,
 ) -> tuple[Nest, Probe]:  # fmt: skip
     """Builds the loop nest of a region, sorted and collapsed, and the probe over the original loops.
 
     strides: in elements, of the tensor inputs and of the outputs. also: values that are computed besides the outputs.
     short_run: reduction loops over at most so many adjacent elements, with others outside, are no innermost loops.
+    joins_tested: a loop whose index conditions test is collapsed with the one inside it.
     """
     nest = first_nest(facts)
     probe = probe_outputs(fusion, facts, nest, also)
@@ -126,13 +127,12 @@ def build_nest(
         nest = _sort_by_stride(nest, offsets, sizes, in_order=any(_finds_position(n) for n in fusion.nodes))
         nest = _few_terms_outside(nest, facts, offsets, sizes)
         nest = _short_run_outside(nest, facts, sizes, short_run)
-    watched = [*offsets, *probe.positions]
-    for test in probe.tests:
-        watched += [test.index, test.low, test.high]
+    tested = [extent for test in probe.tests for extent in (test.index, test.low, test.high)]
+    watched = [*tested, *offsets, *probe.positions]
     for number in fusion.outputs:
         coordinates = nest.coordinates(facts.outputs[number])
         watched.append(_offset(coordinates, strides[number]))
-    return _collapse(*split_loops(nest, watched)), probe
+    return _collapse(*split_loops(nest, watched), len(tested) if joins_tested else 0), probe
 
 
 def _offset(coordinates: Shape, strides: Shape) -> Extent:
@@ -272,8 +272,12 @@ def _quotients(extent: Extent) -> list[Binary]:
     return [atom for atom in quotients if atom.operation in ("//", "%")]
 
 
-def _collapse(nest: Nest, watched: Sequence[Extent]) -> Nest:
-    """Collapses adjacent loops of one role if no coordinate then needs a quotient or remainder of their index."""
+def _collapse(nest: Nest, watched: Sequence[Extent], tested: int) -> Nest:
+    """Collapses adjacent loops of one role if no coordinate then needs a quotient or remainder of their index.
+
+    tested: the first so many expressions are the indices and bounds of conditions, which quotients of loops may have:
+    see `undivided`.
+    """
     if any(loop.extent == 0 for loop in nest.loops):  # no iteration runs, and indices must not be divided by 0
         return nest
     position = 0
@@ -284,7 +288,7 @@ def _collapse(nest: Nest, watched: Sequence[Extent]) -> Nest:
             extent = outer.extent * inner.extent
             index = symbol(name, extent=extent)
             values = {outer.symbol: index // inner.extent, inner.symbol: index % inner.extent}
-            moved = [substitute(e, values) for e in watched]
+            moved = _undivided([substitute(e, values) for e in watched], tested)
             if not any(_divides(e, index) for e in moved):
                 collapsed = Loop(index, extent, outer.reduced)
                 nest = nest.substituted(values, (*nest.loops[:position], collapsed, *nest.loops[position + 2 :]))
@@ -292,6 +296,12 @@ def _collapse(nest: Nest, watched: Sequence[Extent]) -> Nest:
                 continue
         position += 1
     return nest
+
+
+def _undivided(watched: Sequence[Extent], tested: int) -> Sequence[Extent]:
+    """Returns expressions whose first `tested` ones, conditions, test dividends in place of quotients."""
+    tests = [undivided(Within(*watched[k : k + 3])) for k in range(0, tested, 3)]
+    return [*(extent for test in tests for extent in (test.index, test.low, test.high)), *watched[tested:]]
 
 
 def _divides(extent: Extent, index: Extent) -> bool:

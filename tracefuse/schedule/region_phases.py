@@ -123,16 +123,16 @@ class Region:
 
 def build_region(
     fusion: Fusion, facts: Facts, memory: MemoryFacts, sizes: Sizes, worth: Callable[[int], bool],
-    columns: Sequence[Node] = (), short_run: int = 0,
+    columns: Sequence[Node] = (), short_run: int = 0, joins_tested: bool = False,
 ) -> Region:  # fmt: skip
     """Builds the loop nest of a region and divides its work into phases.
 
     worth(value): whether to cache a value that a later phase rereads. columns: reductions over the parallel loops; the
-    facts list their operands among the outputs. short_run: see `build_nest`.
+    facts list their operands among the outputs. short_run, joins_tested: see `build_nest`.
     """
     written = {output: memory.output_strides(fusion, output) for output in fusion.outputs}
     operands = [operand_of(node) for node in columns]
-    nest, first = build_nest(fusion, facts, {**memory.strides, **written}, sizes, operands, short_run)
+    nest, first = build_nest(fusion, facts, {**memory.strides, **written}, sizes, operands, short_run, joins_tested)
     renamed = {loop.symbol: at for loop, at in zip(first_nest(facts).loops, nest.at, strict=True)}
     depth = depths(fusion)
     nodes = [n for n in fusion.nodes if n.outputs[0] in first.reduced_at]

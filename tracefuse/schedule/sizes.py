@@ -32,6 +32,10 @@ class Sizes:
         known = {s: self.named[s.name] for s in symbols(extent) if s.id is None}
         return evaluate(substitute(extent, known), self.values)
 
+    def knows(self, extent: Extent) -> bool:
+        """Returns whether `hint` can tell the value of `extent`."""
+        return all(s.name in self.named if s.id is None else s.id in self.values for s in symbols(extent))
+
     def at_most(self, extent: Extent, bound: int, reason: str) -> bool:
         """Returns whether extent <= bound; guards the answer. reason: the consequence of a positive answer."""
         if isinstance(extent, int):

@@ -143,6 +143,16 @@ def ranges_that_values_bound(x: Any) -> Any:
     return total
 
 
+def ranges_downwards_from_values(x: Any) -> Any:
+    best = np.zeros(12, dtype=int)
+    for i in range(x.shape[0]):
+        for j in range(11, x[i] - 1, -1):
+            best[j] = max(best[j], best[j - x[i]] + i)
+        for j in range(x[i] * 2, -1, -3):
+            best[j] += x[j]
+    return best
+
+
 def neighbours_of_few(x: Any) -> Any:
     total, reached = 0.0, 0
     for i in range(2 * x.shape[0]):
@@ -177,6 +187,7 @@ PROGRAMS: dict[Callable[..., Any], tuple[Any, ...]] = {
     signs: (ARRAY,), counters: (ARRAY,), until_large: (ARRAY,), by_a_function: (ARRAY,), position_of_largest: (ARRAY,),
     bits: (np.arange(20),), until_steady: (ARRAY,), largest_so_far: (ARRAY,),
     recurrence_with_a_beginning: (ARRAY,), ranges_that_values_bound: (np.arange(30) % 5,),
+    ranges_downwards_from_values: (np.arange(30) % 5,),
 }  # fmt: skip
 
 

@@ -103,12 +103,14 @@ def loop_of(bounds: tuple[Any, ...]) -> LoopRange | None:
 def _computed_steps(bounds: tuple[Any, ...]) -> _ComputedSteps | None:
     """Returns the integers of a range whose bounds the iteration of a recorded loop computes; None for others."""
     recorder = current.get()
-    start, stop = (0, *bounds) if len(bounds) == 1 else bounds if len(bounds) == 2 else (None, None)
-    if recorder is None or not isinstance(recorder.body, RecordedIteration.body_type):
+    if recorder is None or not isinstance(recorder.body, RecordedIteration.body_type) or not 1 <= len(bounds) <= 3:
+        return None
+    start, stop, step = (0, *bounds, 1) if len(bounds) == 1 else (*bounds, 1)[:3]
+    if type(step) is not int or step == 0:
         return None
     if not any(isinstance(bound, Traced) for bound in (start, stop)) or not (_is_integer(start) and _is_integer(stop)):
         return None
-    return _ComputedSteps(recorder, start, stop)
+    return _ComputedSteps(recorder, start, stop, step)
 
 
 def _is_integer(bound: Any) -> bool:
@@ -142,10 +144,10 @@ class _RecordingIterator:
 
 
 class _ComputedSteps(_RecordingIterator):
-    """The integers from `start` up to `stop`, of which the loop computes one or both: the body is always recorded."""
+    """The integers of a range of which the loop computes one bound or both: the body is always recorded."""
 
-    def __init__(self, recorder: Recorder, start: Any, stop: Any) -> None:
-        self.recorder = recorder
+    def __init__(self, recorder: Recorder, start: Any, stop: Any, step: int) -> None:
+        self.recorder, self.step = recorder, step
         self.start, self.stop = (traced_ops.apply("cast", self._operand(bound), dtype=int64) for bound in (start, stop))
 
     def _operand(self, bound: Any) -> Any:
@@ -156,15 +158,17 @@ class _ComputedSteps(_RecordingIterator):
         code = loop_code(frame.f_code, frame.f_lasti)
         if code is None:
             raise NotInEveryIteration("a loop over a computed range leaves the function, or binds what others see")
-        initial = traced_ops.apply("lt", self.start, self.stop)
-        condition = IterationCondition(initial, lambda _: traced_ops.apply("lt", self._after(1), self.stop))
+        comparison = "lt" if self.step > 0 else "gt"
+        initial = traced_ops.apply(comparison, self.start, self.stop)
+        condition = IterationCondition(initial, lambda _: traced_ops.apply(comparison, self._after(1), self.stop))
         self.iteration = RecordedIteration(self.recorder, frame, code, UNKNOWN_LENGTH, 0, 1, condition)
         return number(self._after(0), "int")
 
     def _after(self, steps: int) -> Any:
         """Returns the integer of the iteration, or of one after it."""
         assert self.iteration is not None
-        return traced_ops.apply("add", self.start, self.recorder.scalar(self.iteration.counter_value + steps))
+        distance = (self.iteration.counter_value + steps) * self.step
+        return traced_ops.apply("add", self.start, self.recorder.scalar(distance))
 
 
 class LoopRange:

@@ -146,26 +146,33 @@ class DiskCache:
         _warn(f"the cached kernel {path} {reason}; it is compiled again")
         _remove(path)
 
-    def store(self, key: str, content: bytes) -> None:
-        """Store `content` under `key`. The first failure gives a warning and disables further writes."""
+    def store(self, key: str, content: bytes, *, makes_folder: bool = True) -> None:
+        """Store `content` under `key`. The first failure gives a warning and disables further writes.
+
+        makes_folder: make a folder that was removed again; otherwise nothing is stored.
+        """
         if not self._usable() or not self._writes or len(content) > self.limit:
             return
         header = _HEADER.pack(_MAGIC, _digest(key), len(content), hashlib.sha256(content).digest())
         try:
-            self._write(key, header + content)
+            self._write(key, header + content, makes_folder=makes_folder)
         except IsADirectoryError:  # a non-empty folder at this path, which `load` has reported; other files still work
             return
         except OSError as error:
+            if isinstance(error, FileNotFoundError) and not makes_folder:
+                return
             self._refuse(
                 f"cannot be written: {error}", "set TRACEFUSE_CACHE_DIR to another folder, or free space", reads=True
             )
             return
         self._added(len(header) + len(content))
 
-    def _write(self, key: str, content: bytes) -> None:
+    def _write(self, key: str, content: bytes, *, makes_folder: bool) -> None:
         try:
             descriptor, path = tempfile.mkstemp(prefix=_NEW, dir=self.folder)
         except FileNotFoundError:  # the folder was removed after the check
+            if not makes_folder:
+                raise
             _make_folder(self.folder)
             descriptor, path = tempfile.mkstemp(prefix=_NEW, dir=self.folder)
         try:

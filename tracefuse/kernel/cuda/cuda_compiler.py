@@ -20,12 +20,18 @@ from tracefuse.kernel.cuda.cuda_functions import CudaFunction
 from tracefuse.kernel.cuda.emit_cuda import canonical_cuda, emit_cuda, emit_unit, entry_name
 from tracefuse.kernel.cuda.emit_table import emit_table
 from tracefuse.kernel.cuda.nvrtc import BASE_OPTIONS, compile_source, compile_with_log, identity
+from tracefuse.kernel.cuda.tile_products import multiplies_tiles
 
 
 def options_of(kernel: ir.Kernel) -> tuple[str, ...]:
     """Return the compiler options that depend on the kernel."""
     contraction = f"--fmad={'true' if kernel.contract else 'false'}"
     return (contraction, "--prec-div=false", "--prec-sqrt=false") if kernel.fast_math else (contraction,)
+
+
+def target_of(kernels: Sequence[ir.Kernel], architecture: str) -> str:
+    """Return what to compile for: products by groups of warps are instructions of one architecture alone."""
+    return f"{architecture}a" if any(map(multiplies_tiles, kernels)) else architecture
 
 
 def compile_kernel(kernel: ir.Kernel, *, architecture: str) -> CudaFunction:
@@ -35,7 +41,8 @@ def compile_kernel(kernel: ir.Kernel, *, architecture: str) -> CudaFunction:
     """
     source, entry = emit_cuda(kernel), entry_name(kernel)
     options = (*options_of(kernel), "--ptxas-options=-v")
-    cubin, log = compile_with_log(source, entry, architecture=architecture, options=options)
+    target = target_of((kernel,), architecture)
+    cubin, log = compile_with_log(source, entry, architecture=target, options=options)
     if kernel.blocks_per_multiprocessor is not None and kernel.cluster == 1 and _spills(log, entry):
         return compile_kernel(replace(kernel, blocks_per_multiprocessor=None), architecture=architecture)
     return CudaFunction(kernel, source, cubin, entry, architecture)
@@ -58,7 +65,8 @@ def compile_many(kernels: Sequence[ir.Kernel], *, architecture: str) -> list[byt
         chosen = [k for k in kernels if options_of(k) == options]
         unit = [replace(k, name=f"{k.name}_{position}") for position, k in enumerate(chosen)]
         unoptimized = (*options, "--Ofast-compile=max")
-        cubins.append(compile_source(emit_unit(unit), "unit", architecture=architecture, options=unoptimized))
+        target = target_of(unit, architecture)
+        cubins.append(compile_source(emit_unit(unit), "unit", architecture=target, options=unoptimized))
     return cubins
 
 

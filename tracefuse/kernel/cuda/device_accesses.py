@@ -201,6 +201,17 @@ ACCESS_FUNCTIONS: dict[str, DeviceFunction] = {
         '                   :: "r"(place + k), "l"((const char*)from + k) : "memory");\n'
         "    }\n  }\n}"
     ),
+    "start_copies": DeviceFunction(
+        f"template <int bytes, int to_step, int from_step, int count, int done = 0>\n"
+        f"{INLINE} void start_copies(unsigned int to, const void* from, int valid) {{\n"
+        '  static_assert(bytes == 16, "several copies are of 16 bytes each");\n'
+        "  if constexpr (done < count) {\n"
+        '    asm volatile("{ .reg .pred none; setp.ge.s32 none, %2, %3;\\n"\n'
+        '                 "cp.async.cg.shared.global [%0 + %4], [%1 + %5], 16, none; }"\n'
+        '                 :: "r"(to), "l"(from), "n"(done), "r"(valid), "n"(done * to_step), "n"(done * from_step)\n'
+        '                 : "memory");\n'
+        "    start_copies<bytes, to_step, from_step, count, done + 1>(to, from, valid);\n  }\n}"
+    ),
     "await_copies": DeviceFunction(
         f'{INLINE} void await_copies() {{ asm volatile("cp.async.wait_all;" ::: "memory"); }}'
     ),

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from tracefuse.errors import InternalError
 from tracefuse.kernel.cuda.device_accesses import ACCESS_FUNCTIONS, INLINE, TEMPLATE, DeviceFunction
+from tracefuse.kernel.cuda.tile_products import TILE_FUNCTIONS
 
 
 def _both(source: str) -> str:
@@ -282,6 +283,7 @@ DEVICE_FUNCTIONS: dict[str, DeviceFunction] = {
         "  return T{(unsigned short)((a < b) == (a > 0) ? x.bits + 1 : x.bits - 1)};\n}"
     ),
     **ACCESS_FUNCTIONS,
+    **TILE_FUNCTIONS,
 }
 
 

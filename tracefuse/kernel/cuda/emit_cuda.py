@@ -16,8 +16,10 @@ from tracefuse.errors import InternalError
 from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.cuda.cuda_expressions import RESERVED, SUM, data_variables, has_load, identifiers, variables_of
 from tracefuse.kernel.cuda.device_functions import prelude
-from tracefuse.kernel.cuda.group_reductions import WARP, Writer
+from tracefuse.kernel.cuda.group_reductions import WARP
 from tracefuse.kernel.cuda.lane_quotients import quotients, write_quotients
+from tracefuse.kernel.cuda.matrix_writer import MatrixWriter
+from tracefuse.kernel.cuda.tile_products import multiplies_tiles
 from tracefuse.kernel.infix import Text
 
 STATIC_SHARED = 48 * 1024  # bytes that a kernel may declare statically
@@ -25,10 +27,10 @@ _ALIGNMENT = 16
 _BLOCK_INDEX = ("blockIdx.x", "blockIdx.y", "blockIdx.z")
 
 
-def _shared_size(buffer: ir.Buffer) -> int:
+def _shared_size(buffer: ir.Buffer, alignment: int) -> int:
     if not isinstance(buffer.size, int):
         raise InternalError(f"buffer {buffer.name} needs a constant size on the GPU, has {buffer.size}")
-    return -(-buffer.size * buffer.dtype.itemsize // _ALIGNMENT) * _ALIGNMENT
+    return -(-buffer.size * buffer.dtype.itemsize // alignment) * alignment
 
 
 def _shared_buffers(kernel: ir.Kernel) -> list[ir.Buffer]:
@@ -47,7 +49,8 @@ def _exchange_bytes(kernel: ir.Kernel) -> int:
 
 def shared_bytes(kernel: ir.Kernel) -> int:
     """Return the bytes of dynamic shared memory that a launch needs; 0 if static shared memory suffices."""
-    buffers = sum(_shared_size(b) for b in _shared_buffers(kernel))
+    alignment = ir.MultiplyTiles.ALIGNMENT if multiplies_tiles(kernel) else _ALIGNMENT
+    buffers = sum(_shared_size(b, alignment) for b in _shared_buffers(kernel))
     return buffers if buffers + _exchange_bytes(kernel) > STATIC_SHARED else 0
 
 
@@ -81,7 +84,7 @@ def _accesses_cluster(body: tuple[ir.Statement, ...]) -> bool:
     )
 
 
-class CudaEmitter(Writer):
+class CudaEmitter(MatrixWriter):
     """Emits one kernel's function. block: what the index of the innermost grid axis is, blockIdx.x in a kernel."""
 
     def __init__(self, kernel: ir.Kernel, *, anonymous: bool = False, block: str = "blockIdx.x") -> None:
@@ -100,6 +103,8 @@ class CudaEmitter(Writer):
             for v in (*s.variables, *s.before)
         }  # fmt: skip
         self.dynamic = shared_bytes(kernel) > 0
+        self.multiplies_tiles = multiplies_tiles(kernel)
+        self.alignment = ir.MultiplyTiles.ALIGNMENT if self.multiplies_tiles else _ALIGNMENT
         self.dynamic_used = 0
 
     def value_for(self, variable: ir.Variable, value: ir.Expression) -> Text:
@@ -147,7 +152,7 @@ class CudaEmitter(Writer):
 
     def prologue(self) -> None:
         if self.dynamic:
-            self.line(f"extern __shared__ __align__({_ALIGNMENT}) unsigned char dynamic_shared[];")
+            self.line(f"extern __shared__ __align__({self.alignment}) unsigned char dynamic_shared[];")
         for axis, source in zip(reversed(self.kernel.grid), self.block_indices, strict=False):
             self.line(f"const {self.printer.type(axis.variable.dtype)} {self.name(axis.variable)} = {source};")
         if self.kernel.thread is not None:
@@ -206,10 +211,12 @@ class CudaEmitter(Writer):
             case ir.AwaitCopies(later):
                 name = self.printer.use("await_batches" if later else "await_copies")
                 self.line(f"{name}<{later}>();" if later else f"{name}();")
+                if self.multiplies_tiles:
+                    self.line(f"{self.printer.use('show_copies')}();")
             case ir.Transpose() | ir.AddProducts():
                 contains = f"{self.kernel.name} contains {type(statement).__name__}"
                 raise InternalError(f"kernel IR: {contains}, which CUDA kernels do not support")
-            case ir.LoadMatrices() | ir.MultiplyMatrices() | ir.StorePair():
+            case ir.LoadMatrices() | ir.MultiplyMatrices() | ir.MultiplyTiles() | ir.AwaitProducts() | ir.StorePair():
                 self.matrices(statement)
             case ir.For():
                 self.loop(statement)
@@ -246,9 +253,6 @@ class CudaEmitter(Writer):
         block = self.printer.index(statement.block)
         self.line(f"*{self.printer.use('in_block')}({self.address(name, where)}, {block}) = {value};")
 
-    def address(self, name: str, where: Text) -> str:
-        return name if where.text == "0" else f"{name} + {where.at(SUM)}"
-
     def copy(self, statement: ir.Copy) -> None:
         source, destination = statement.source, statement.destination
         if (source.space == "local") is (destination.space == "local") or not statement.fits:
@@ -275,24 +279,13 @@ class CudaEmitter(Writer):
             )
         to = self.address(self.name(destination), self.printer.index(statement.destination_index))
         origin = self.address(self.name(source), self.printer.index(statement.source_index))
-        self.line(f"{self.printer.use('start_copy')}<{size}>({to}, {origin});")
-
-    def matrices(self, statement: ir.LoadMatrices | ir.MultiplyMatrices | ir.StorePair) -> None:
-        """Write a statement about the matrices of a warp."""
-        address, index = self.address, self.printer.index
-        match statement:
-            case ir.LoadMatrices(to, to_index, source, source_index, transposed):
-                name = self.printer.use("load_matrices_transposed" if transposed else "load_matrices")
-                places = (address(self.name(to), index(to_index)), address(self.name(source), index(source_index)))
-                self.line(f"{name}({', '.join(places)});")
-            case ir.MultiplyMatrices(sums, at, left, left_at, right, right_at, dtype):
-                name = self.printer.use(f"multiply_matrices_{dtype.name}")
-                buffers = ((sums, at), (left, left_at), (right, right_at))
-                self.line(f"{name}({', '.join(address(self.name(b), index(place)) for b, place in buffers)});")
-            case ir.StorePair(buffer, place, low, high, dtype):
-                self.printer.use(f"rounded_pair_{dtype.name}")
-                pair = ", ".join(self.printer.top(value, index=False).text for value in (low, high))
-                self.line(f"{self.name(buffer)}[{index(place)}] = rounded_pair<{dtype.name}>({pair});")
+        if statement.count == 1 and statement.valid is None:
+            self.line(f"{self.printer.use('start_copy')}<{size}>({to}, {origin});")
+            return
+        steps = ", ".join(str(step * source.dtype.itemsize) for step in statement.steps)
+        valid = statement.count if statement.valid is None else self.printer.index(statement.valid)
+        places = f"(unsigned int)__cvta_generic_to_shared({to}), {origin}, {valid}"
+        self.line(f"{self.printer.use('start_copies')}<{size}, {steps}, {statement.count}>({places});")
 
     def access(self, statement: ir.Copy, source: ir.Buffer, destination: ir.Buffer) -> str:
         """Return the name of the device function that performs a copy."""
@@ -345,13 +338,13 @@ class CudaEmitter(Writer):
     def allocate(self, buffer: ir.Buffer) -> None:
         kind, name = self.printer.type(buffer.dtype), self.name(buffer)
         if buffer.space == "shared":
-            size = _shared_size(buffer)
+            size = _shared_size(buffer, self.alignment)
             if self.dynamic:
                 place = f"dynamic_shared + {self.dynamic_used}" if self.dynamic_used else "dynamic_shared"
                 self.line(f"{kind}* const {name} = ({kind}*)({place});")
                 self.dynamic_used += size
                 return
-            self.line(f"__shared__ __align__({_ALIGNMENT}) {kind} {name}[{buffer.size}];")
+            self.line(f"__shared__ __align__({self.alignment}) {kind} {name}[{buffer.size}];")
             return
         if buffer.space != "local" or not isinstance(buffer.size, int):
             raise InternalError(f"buffer {name} in {buffer.space} memory of size {buffer.size} on the GPU")

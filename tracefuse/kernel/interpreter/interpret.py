@@ -22,6 +22,7 @@ from tracefuse.kernel.interpreter.buffers import WIDEST_ACCESS, InterpreterError
 from tracefuse.kernel.interpreter.group_order import WARP, combine_group, scan_group
 from tracefuse.kernel.interpreter.lanes import Lanes
 from tracefuse.kernel.interpreter.matrices import add_products, load_matrices, multiply_matrices, pair_bits
+from tracefuse.kernel.interpreter.multiplied_tiles import multiply_tiles
 from tracefuse.kernel.primitives import convert
 
 __all__ = ["InterpreterError", "interpret"]
@@ -81,6 +82,10 @@ class _Machine(Lanes):
                 load_matrices(self, statement)
             case ir.MultiplyMatrices():
                 multiply_matrices(self, statement)
+            case ir.MultiplyTiles():
+                multiply_tiles(self, statement)
+            case ir.AwaitProducts(sums, later):
+                self.await_products(sums, later)
             case ir.StorePair(buffer, index, low, high, dtype):
                 pair = pair_bits(self.broadcast(self.evaluate(low)), self.broadcast(self.evaluate(high)), dtype)
                 self.store(buffer, self.evaluate(index), pair)
@@ -133,12 +138,21 @@ class _Machine(Lanes):
                 f"with equal dtypes"
             )
         start, end = self.evaluate(statement.source_index), self.evaluate(statement.destination_index)
-        self.check_alignment(statement, source, start)
-        self.check_alignment(statement, destination, end)
-        for k in range(statement.width):
-            value, index = self.load(source, start + start.dtype.type(k)), end + end.dtype.type(k)
-            self.store(destination, index, source.dtype.numpy.type(unspecified(source.dtype)))
-            self.in_flight.append((self.batches, self.mask, destination, index, value))
+        valid = statement.count if statement.valid is None else self.evaluate(statement.valid)
+        for copy in range(statement.count):
+            origin, place = (
+                i + i.dtype.type(copy * s) for i, s in zip((start, end), statement.steps[::-1], strict=True)
+            )
+            self.check_alignment(statement, source, origin)
+            self.check_alignment(statement, destination, place)
+            for k in range(statement.width):
+                index, value = place + place.dtype.type(k), np.zeros(self.lanes, source.dtype.numpy)
+                self.store(destination, index, source.dtype.numpy.type(unspecified(source.dtype)))
+                with self.where(copy < valid) as some:
+                    if some:
+                        read = self.load(source, origin + origin.dtype.type(k))
+                        value = read if self.mask is None else np.where(self.mask, read, value)
+                self.in_flight.append((self.batches, self.mask, destination, index, value))
 
     def await_copies(self, later: int) -> None:
         """Complete the copies of the active lanes, except those of the last `later` batches."""
@@ -155,6 +169,13 @@ class _Machine(Lanes):
             if self.mask.any():
                 self.store(destination, index, value)
         self.mask = outer
+
+    def await_products(self, sums: Sequence[ir.Buffer], later: int) -> None:
+        """Complete the products of tiles, except the last `later`, which must be those of `sums`."""
+        count = max(0, len(self.products) - later)
+        completed, self.products = self.products[:count], self.products[count:]
+        if [names[0] for names in completed] != [b.name for b in sums]:
+            raise self.fail(f"products of {[names[0] for names in completed]} are awaited as {[b.name for b in sums]}")
 
     def transpose(self, s: ir.Transpose) -> None:
         of_space = "local" if s.start is None else "global"
@@ -235,6 +256,8 @@ class _Machine(Lanes):
 
     def barrier(self, of_cluster: bool) -> None:
         blocks = self.whole_blocks("a barrier")
+        if self.products:
+            raise self.fail(f"a barrier during a product of tiles, of {self.products[0][0]}")
         clusters = blocks.reshape(-1, self.kernel.cluster)
         if of_cluster and (clusters.any(axis=1) & ~clusters.all(axis=1)).any():
             raise self.fail("a cluster barrier is not reached by all blocks of the cluster")

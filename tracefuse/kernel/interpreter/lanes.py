@@ -29,6 +29,8 @@ class Lanes:
     values: dict[str, Any]
     buffers: dict[str, InterpreterBuffer]
     mask: Any = None  # None: every lane is active
+    # The names of the sums and the left operands of products of tiles that go on.
+    products: list[tuple[str, str]] = field(default_factory=list)
     thread: Any = field(init=False)
     every_lane: Any = field(init=False)
 
@@ -99,6 +101,8 @@ class Lanes:
         memory = self.buffers.get(buffer.name)
         if memory is None:
             raise self.fail(f"buffer {buffer.name} is used before it is allocated")
+        if buffer.space == "local" and any(buffer.name in names for names in self.products):
+            raise self.fail(f"{buffer.name} is accessed before a product of tiles with it is awaited")
         return memory
 
     def check_index(self, memory: InterpreterBuffer, index: Any, action: str) -> Any:

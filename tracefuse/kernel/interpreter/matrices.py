@@ -23,7 +23,7 @@ def pair_bits(low: Any, high: Any, dtype: DType) -> Any:
     return halves[0] | halves[1] << np.uint32(16)
 
 
-def _warps(lanes: Lanes, statement: str) -> Any:
+def whole_warps(lanes: Lanes, statement: str) -> Any:
     """Return the active lanes, by warp. Raises unless all threads of a warp reach the statement."""
     if lanes.kernel.threads % WARP:
         raise lanes.fail(f"{statement} needs complete warps, the block has {lanes.kernel.threads} threads")
@@ -71,7 +71,7 @@ def load_matrices(lanes: Lanes, statement: ir.LoadMatrices) -> None:
     source, index = statement.source, lanes.evaluate(statement.source_index)
     if source.space != "shared" or source.dtype.itemsize != 2 or statement.destination.dtype is not uint32:
         raise lanes.fail(f"matrices of {source.name}: they must be halves in shared memory, loaded as uint32")
-    warps = _warps(lanes, "a load of matrices")
+    warps = whole_warps(lanes, "a load of matrices")
     starts = lanes.broadcast(index)[warps]
     if (starts * source.dtype.itemsize % _ROW_BYTES).any():
         raise lanes.fail(f"a row of a matrix in {source.name} is not aligned to {_ROW_BYTES} bytes")
@@ -93,7 +93,7 @@ def multiply_matrices(lanes: Lanes, statement: ir.MultiplyMatrices) -> None:
     held = uint32 if is_half else float32
     if [b.dtype for b in buffers] != [held, held, float32] or any(b.space != "local" for b in buffers):
         raise lanes.fail(f"a product of matrices: pairs are local {held.name}, sums local float32")
-    warps = _warps(lanes, "a product of matrices")
+    warps = whole_warps(lanes, "a product of matrices")
 
     def registers(buffer: ir.Buffer, index: ir.Expression, count: int) -> list[Any]:
         start = lanes.evaluate(index)

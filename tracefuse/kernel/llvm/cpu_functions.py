@@ -10,10 +10,11 @@ import ctypes
 import functools
 import re
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.cache import disk_cache
 from tracefuse.kernel.cache.disk_cache import DiskCache, Origin
 from tracefuse.kernel.cache.memory_cache import MOST_KERNELS, KernelCache, Statistics
-from tracefuse.kernel.llvm import constant_tables, linked_functions, machine_code, worker_pool
+from tracefuse.kernel.llvm import constant_tables, linked_functions, machine_code, quick_code, worker_pool
 from tracefuse.kernel.llvm.emit_driver import emit_driver, is_inlined, kernel_symbol
 from tracefuse.kernel.llvm.emit_llvm import emit_kernel, emit_llvm
 from tracefuse.kernel.llvm.launch_functions import (
@@ -33,7 +34,8 @@ from tracefuse.kernel.llvm.launch_functions import (
     driver_facts,
     function_object,
 )
-from tracefuse.kernel.llvm.machine_code import get_machine
+from tracefuse.kernel.llvm.machine_code import LinkedCode, get_machine
+from tracefuse.kernel.llvm.quick_code import Replacement
 from tracefuse.kernel.llvm.shared_functions import HEADER_BYTES
 from tracefuse.kernel.loop_driver import LoopDriver
 
@@ -67,20 +69,47 @@ class CompiledModule:
 
     entry: the function that the module exports. symbols: the addresses of the functions that it declares. kernels: the
     modules of the kernels that a driver calls, by symbol. table: the constants of a kernel that shares its code
-    (`kernel/llvm/constant_tables.py`).
+    (`kernel/llvm/constant_tables.py`). quick: the code can be replaced (`kernel/llvm/quick_code.py`).
     """
 
     def __init__(
         self, code: bytes, entry: str, symbols: Mapping[str, int],
         kernels: Mapping[str, CompiledModule] = MappingProxyType({}),
-        table: ctypes.Array[ctypes.c_char] | None = None,
+        table: ctypes.Array[ctypes.c_char] | None = None, *,
+        quick: bool = False,
     ) -> None:  # fmt: skip
-        self._kernels, self._table = tuple(kernels.values()), table
+        self._kernels, self._table, self._entry = tuple(kernels.values()), table, entry
         called = {symbol: kernel.address for symbol, kernel in kernels.items()}
         constants = {} if table is None else {constant_tables.SYMBOL: ctypes.addressof(table)}
-        self._code = get_machine().link(code, {**symbols, **called, **constants}, (entry,))
+        self._symbols = {**symbols, **called, **constants}
+        self._code = get_machine().link(code, self._symbols, (entry, *([quick_code.CELL] if quick else [])))
+        self._replacing: LinkedCode | None = None
+        self._linked_at = time.perf_counter()
+        self.is_quick = quick
+        self.seconds_until_replaced: float | None = None
         self.address: int = self._code.addresses[entry]
         self._parallel_for = symbols["tracefuse_parallel_for"]
+
+    def replace_code(self, code: bytes) -> None:
+        """Link the optimized code, and run it from the next call of the entry on. Calls that run go on as they began.
+
+        Raises CompileError if it cannot be linked.
+        """
+        # Kept with the first code, in which other threads may be.
+        self._replacing = get_machine().link(code, self._symbols, (self._entry,))
+        cell = ctypes.c_int64.from_address(self._code.addresses[quick_code.CELL])
+        cell.value = self._replacing.addresses[self._entry]  # one aligned store
+        self.seconds_until_replaced = time.perf_counter() - self._linked_at
+
+    @property
+    def progress(self) -> str:
+        """How far the module is compiled, "" if it was compiled optimized at once."""
+        if not self.is_quick:
+            return ""
+        seconds = self.seconds_until_replaced
+        if seconds is None:
+            return "compiled quickly, not yet optimized"
+        return f"compiled quickly, optimized {1e3 * seconds:.0f} ms later"
 
     def function(self, name: str, facts: LaunchFacts) -> Callable[..., Any]:
         """Return a function object that launches the code, keeps this module alive and takes arrays."""
@@ -115,6 +144,11 @@ class CpuFunction:
 
     def __call__(self, *arguments: Any) -> None:
         self.launch(*arguments)
+
+    @property
+    def progress(self) -> str:
+        """How far the kernel is compiled, "" if it was compiled optimized at once."""
+        return self.module.progress
 
     def assembly(self) -> str:
         """Return the kernel's assembly for this processor."""
@@ -161,13 +195,15 @@ def identity(kernel: ir.Kernel) -> str:
     return disk_cache.hashed("launch", (cache_key(text.source), repr(text.facts)))
 
 
-def compile_cpu(kernel: ir.Kernel, disk: DiskCache | None = None) -> CpuFunction:
+def compile_cpu(kernel: ir.Kernel, disk: DiskCache | None = None, work: int | None = None) -> CpuFunction:
     """Compile `kernel` (target "cpu"), or take an equal one from memory or `disk`. Threads may compile in parallel.
 
-    Raises InternalError for a malformed kernel and CompileError if LLVM fails.
+    work: of the first launch, in elements, if the kernel may be compiled quickly first (`kernel/llvm/quick_code.py`);
+    a call of `background_compilation.begin` then begins to compile the optimized code. By default it is compiled
+    optimized. Raises InternalError for a malformed kernel and CompileError if LLVM fails.
     """
     text = _kernel_text(kernel)
-    return CpuFunction(kernel, text.source, text.facts, _module(text, kernel.workers, disk, kernel))
+    return CpuFunction(kernel, text.source, text.facts, _module(text, kernel.workers, disk, kernel, work=work))
 
 
 def compile_driver(
@@ -191,7 +227,7 @@ def compile_driver(
 
 def _module(
     text: ModuleText, workers: int, disk: DiskCache | None, kernel: ir.Kernel | None,
-    kernels: Mapping[str, CompiledModule] = MappingProxyType({}),
+    kernels: Mapping[str, CompiledModule] = MappingProxyType({}), work: int | None = None,
 ) -> CompiledModule:  # fmt: skip
     """Return the machine code of a module's text. kernel: what the module consists of, if it is one kernel."""
     source, key = text.source, cache_key(text.source)
@@ -204,25 +240,54 @@ def _module(
         # The pool comes first, so its errors are not reported as the kernel's.
         symbols = {**worker_pool.get_pool(disk).symbols(workers), **linked_functions.addresses(source, disk)}
 
-        def link(code: bytes, table: ctypes.Array[ctypes.c_char] | None = None) -> CompiledModule:
-            return CompiledModule(code, text.entry, symbols, kernels, table)
+        def link(
+            code: bytes, table: ctypes.Array[ctypes.c_char] | None = None, *, quick: bool = False
+        ) -> CompiledModule:
+            return CompiledModule(code, text.entry, symbols, kernels, table, quick=quick)
 
         loaded = disk_cache.load_and_use(disk, key, link)
         if loaded is not None:
             return loaded, Origin.DISK
-        shared = None if kernel is None else _shared_code(kernel, disk, link)
-        return shared or disk_cache.make_and_store(disk, key, link, lambda: get_machine().compile(source))
+        shared = None if kernel is None else _shared_code(kernel, disk, link, work)
+        if shared is not None:
+            return shared
+        if not quick_code.is_used(source, work):
+            return disk_cache.make_and_store(disk, key, link, lambda: get_machine().compile(source))
+        code = ObjectCode(quick_code.compiled(source), Replacement(source, key, disk))
+        return code.linked(link), Origin.COMPILED
 
     return _cache.get(linked, make)
 
 
-_shared: KernelCache[bytes] = KernelCache()
+class LinkFunction(Protocol):
+    """Links an object file. table: the constants that it reads; quick: it was compiled quickly and can be replaced."""
+
+    def __call__(
+        self, code: bytes, table: ctypes.Array[ctypes.c_char] | None = None, *, quick: bool = False
+    ) -> CompiledModule: ...
+
+
+class ObjectCode(NamedTuple):
+    """An object file, and the job that compiles its optimized code if it was compiled quickly."""
+
+    code: bytes
+    replacement: Replacement | None = None
+
+    def linked(self, link: LinkFunction, table: ctypes.Array[ctypes.c_char] | None = None) -> CompiledModule:
+        """Return the linked code, which runs optimized code as soon as it is there."""
+        module = link(self.code, table, quick=self.replacement is not None)
+        if self.replacement is not None:
+            self.replacement.add(module)
+        return module
+
+
+_shared: KernelCache[ObjectCode] = KernelCache()
 _families: OrderedDict[str, None] = OrderedDict()
 _lock = threading.Lock()
 
 
 def _shared_code(
-    kernel: ir.Kernel, disk: DiskCache | None, link: Callable[[bytes, ctypes.Array[ctypes.c_char]], CompiledModule]
+    kernel: ir.Kernel, disk: DiskCache | None, link: LinkFunction, work: int | None
 ) -> tuple[CompiledModule, Origin] | None:
     """Return the machine code that a kernel shares with others (`kernel/llvm/constant_tables.py`), and its origin.
 
@@ -235,18 +300,22 @@ def _shared_code(
     table, source = shared.table(), _kernel_text(shared.kernel, shared.variables).source
     key, origin = cache_key(source), Origin.MEMORY
 
-    def use(code: bytes) -> bytes:
+    def use(code: bytes) -> ObjectCode:
         link(code, table)  # raises CompileError for a file that is no machine code
-        return code
+        return ObjectCode(code)
 
-    def make() -> tuple[bytes, Origin]:
+    def make() -> tuple[ObjectCode, Origin]:
         nonlocal origin
-        code, origin = disk_cache.load_or_make(disk, key, use, lambda: get_machine().compile(source))
-        return code, origin
+        if not quick_code.is_used(source, work):
+            made, origin = disk_cache.load_or_make(disk, key, use, lambda: get_machine().compile(source))
+            return made, origin
+        loaded = disk_cache.load_and_use(disk, key, use)
+        origin = Origin.COMPILED if loaded is None else Origin.DISK
+        return loaded or ObjectCode(quick_code.compiled(source), Replacement(source, key, disk)), origin
 
     if not _is_known_family(key) and (disk is None or disk_cache.load_and_use(disk, key, use) is None):
         return None
-    return link(_shared.get(key, make), table), origin
+    return _shared.get(key, make).linked(link, table), origin
 
 
 def _is_known_family(key: str) -> bool:

@@ -1,9 +1,9 @@
 """The LLVM emitter of loop drivers: one module with the kernels of a loop and the function that runs its steps.
 
-`drive` runs the loop. Scalar kernels are inlined, so that values which steps carry in local memory stay in registers.
-What they load is hidden from LLVM, which would otherwise contract or share operations of several kernels, and so round
-other results than each kernel does. Other kernels are called in the machine code that launches from Python run. One
-with little work runs on the calling thread, a larger one on the worker pool: compiled code decides it in each step.
+`drive` runs the loop. Scalar kernels are inlined, so that values which steps carry in local memory stay in registers;
+their texts say which operations are fused, so that results are rounded as each kernel rounds them. Other kernels are
+called in the machine code that launches from Python run. One with little work runs on the calling thread, a larger one
+on the worker pool: compiled code decides it in each step.
 """
 
 from __future__ import annotations
@@ -14,7 +14,11 @@ from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.llvm import emit_calls
 from tracefuse.kernel.llvm.emit_llvm import body_text, module_text, scratch_of
 from tracefuse.kernel.llvm.entry_functions import load_parameter, store_parameter
+from tracefuse.kernel.llvm.fused_operations import with_fused_operations
+from tracefuse.kernel.llvm.hoisted_conditions import without_conditions
 from tracefuse.kernel.llvm.loop_metadata import Metadata
+from tracefuse.kernel.llvm.nested_loops import has_one_iteration
+from tracefuse.kernel.llvm.scalar_ops import memory_type
 from tracefuse.kernel.llvm.shared_functions import DECLARATIONS, INTERRUPTED, KEEP_LOCK_BELOW, SERIAL_BELOW
 from tracefuse.kernel.llvm.statements import Emitter
 from tracefuse.kernel.llvm.text_builder import LlvmValue, Processor, host_processor
@@ -53,21 +57,19 @@ MOST_INLINED_WORK = 32
 
 def emit_driver(driver: LoopDriver) -> str:
     """Return the LLVM module of `driver` for this machine."""
-    processor = host_processor()
-    metadata = Metadata()
-    emitters: list[Emitter] = []
-    texts: list[str] = []
+    processor, metadata = host_processor(), Metadata()
+    emitters, texts = list[Emitter](), list[str]()
     for number, kernel in enumerate(driver.kernels):
         if is_inlined(kernel):
             body = Emitter(kernel, processor, metadata)
-            body.hides_loads = True
-            texts.append(body_text(kernel, (), body, f"body{number}", "alwaysinline #1"))
+            text = body_text(kernel, (), body, f"body{number}", "alwaysinline #1")
+            texts.append(with_fused_operations(text, body.builder.declarations, reorders=False))
             emitters.append(body)
         else:
             texts.append(f"declare void @{kernel_symbol(number)}(ptr, i64, i64)")
     emitters.append((drive := _DriveEmitter(driver, processor, metadata)).emitter)
     drive.emitter.builder.declarations.update(DECLARATIONS | _LIBRARY)
-    texts.append(drive.text())
+    texts.append(with_fused_operations(drive.text(), drive.emitter.builder.declarations))
     return module_text(texts, emitters, processor, metadata)
 
 
@@ -80,11 +82,7 @@ def is_inlined(kernel: ir.Kernel) -> bool:
     """Return whether a driver contains a kernel: one of a few elements, whose loops have one iteration."""
     few = isinstance(kernel.work, ir.Constant) and kernel.work.value <= MOST_INLINED_WORK  # type: ignore[operator]
     loops = [s for s in ir.walk_statements(kernel.body) if isinstance(s, ir.For)]
-    return few and not scratch_of(kernel) and all(_has_one_iteration(loop) for loop in loops)
-
-
-def _has_one_iteration(loop: ir.For) -> bool:
-    return loop.start == ir.Constant(0, loop.variable.dtype) and loop.stop == ir.Constant(1, loop.variable.dtype)
+    return few and not scratch_of(kernel) and all(map(has_one_iteration, loops))
 
 
 def _emitter(processor: Processor, metadata: Metadata) -> Emitter:
@@ -191,8 +189,9 @@ class _DriveEmitter:
                 builder.line(f"store {self.emitter.expression(value)}, ptr {self._pointer(pointer)}")
             case LoadNumber(variable, pointer):
                 self._bind(variable, builder.emit(f"load i64, ptr {self._pointer(pointer)}", "i64", variable.name))
-            case OffsetPointer(pointer, base, offset):
-                text = f"getelementptr i8, ptr {self._pointer(base)}, {self.emitter.index(offset)}"
+            case OffsetPointer(pointer, base, offset, element):
+                type_ = "i8" if element is None else memory_type(element)
+                text = f"getelementptr {type_}, ptr {self._pointer(base)}, {self.emitter.index(offset)}"
                 self.pointers[pointer] = builder.emit(text, "ptr", pointer).text
             case NamePointer(pointer, value):
                 address = builder.name(f"{pointer}_slot")
@@ -208,7 +207,7 @@ class _DriveEmitter:
             case ChooseStatements():
                 self._choose(statement)
             case CountedSteps():
-                self._counted(statement)
+                self._counted(*without_conditions(statement))
             case ConditionalSteps():
                 self._conditional(statement)
 
@@ -261,8 +260,9 @@ class _DriveEmitter:
 
     # -- loops --------------------------------------------------------------------------------------------------------
 
-    def _counted(self, loop: CountedSteps) -> None:
+    def _counted(self, conditions: tuple[DriverStatement, ...], loop: CountedSteps) -> None:
         builder = self.builder
+        self._statements(conditions)
         start, stop = self.emitter.index(loop.start), self.emitter.index(loop.stop)
         index, labels = self._begin(loop.counter.name, start)
         if loop.flag is not None:

@@ -15,6 +15,7 @@ from tracefuse.errors import InternalError
 from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.llvm import entry_functions, float32_math
 from tracefuse.kernel.llvm.constant_tables import SYMBOL
+from tracefuse.kernel.llvm.fused_operations import with_fused_operations
 from tracefuse.kernel.llvm.half_conversions import TRUNCATE
 from tracefuse.kernel.llvm.launch_functions import LaunchFacts, facts_of
 from tracefuse.kernel.llvm.loop_metadata import IN_VECTORS, Metadata
@@ -46,12 +47,14 @@ def body_text(
     builder = emitter.builder
     emitter.pointers.update({b.name: f"%{b.name}" for b in (*kernel.buffers, *scratch)})
     for scalar in kernel.scalars:
-        emitter.variables[scalar.name] = emitter.hidden(
-            LlvmValue(builder, f"%{scalar.name}", register_type(scalar.dtype))
-        )
+        emitter.variables[scalar.name] = LlvmValue(builder, f"%{scalar.name}", register_type(scalar.dtype))
     if kernel.thread is not None:
         emitter.variables[kernel.thread.name] = builder.literal(0, register_type(kernel.thread.dtype))
-    if kernel.grid:
+    if kernel.grid and kernel.grid[0].extent == ir.Constant(1, kernel.grid[0].variable.dtype):
+        variable = kernel.grid[0].variable
+        emitter.bind_position(variable, builder.literal(0, register_type(variable.dtype)))
+        emitter.statements(kernel.body)
+    elif kernel.grid:
         variable = kernel.grid[0].variable
         type_ = register_type(variable.dtype)
         begin, end = (LlvmValue(builder, f"%grid_{end}", "i64") for end in ("begin", "end"))
@@ -111,9 +114,10 @@ def emit_kernel(
     scratch = scratch_of(kernel)
     body = Emitter(kernel, processor, metadata)
     _read_constants(body, constants)
-    texts = [body_text(kernel, scratch, body)]
-    if has_loop(kernel.body) and not metadata.has_loops_for_passes:
+    text, in_vectors = body_text(kernel, scratch, body), has_loop(kernel.body) and not metadata.has_loops_for_passes
+    if in_vectors:
         metadata.lines.append(f"!{IN_VECTORS} = !{{}}")
+    texts = [with_fused_operations(text, body.builder.declarations, reorders=not in_vectors)]
     outer = Emitter(kernel, processor, metadata)
     texts.append(entry_functions.chunk_text(kernel, scratch, outer, bool(body.streamed)))
     return KernelText(module_text(texts, [body, outer], processor, metadata), facts_of(kernel, body.streamed))

@@ -23,10 +23,14 @@ _Parts: TypeAlias = tuple[ir.Expression, int, int, Terms, Terms]
 
 
 def hide(builder: Builder, value: LlvmValue, hint: str) -> LlvmValue:
-    """Emit an integer that LLVM knows nothing about; a literal stays as it is."""
+    """Emit an integer that LLVM knows nothing about; a literal stays as it is.
+
+    The attributes say that what follows is reached: else LLVM moves no division out of a loop around the statement.
+    """
     if not value.text.startswith("%"):
         return value
-    return builder.emit(f'call {value.type} asm "", "=r,0"({value})', value.type, hint)
+    call = f'call {value.type} asm "", "=r,0"({value}) nounwind willreturn memory(none)'
+    return builder.emit(call, value.type, hint)
 
 
 def is_invariant(e: ir.Expression, names: Container[str]) -> bool:
@@ -74,6 +78,10 @@ class HiddenInvariants:
         """Return by how many positions an index grows with each iteration; None if that is not known."""
         _, steps, _, _, changing = self._parted(index)
         return None if any(term != self._loop.variable for term, _ in changing) else steps
+
+    def is_data(self, name: str) -> bool:
+        """Return whether the loop defines a variable that is not its own."""
+        return name in self._changing and name != self._loop.variable.name
 
     def terms(self, index: ir.Expression) -> tuple[Terms, int]:
         """Return the summands of an index but for its constant, and that."""

@@ -40,7 +40,7 @@ def call_products(emitter: Emitter, s: ir.AddProducts) -> None:
 
 def call_plain(emitter: Emitter, s: ir.For) -> bool:
     """Emit a loop as the call of a linked function; return False for one that none does."""
-    plain = None if emitter.access_group or emitter.hides_loads else plain_loop(s, emitter.processor.vector_bits)
+    plain = None if emitter.access_group else plain_loop(s, emitter.processor.vector_bits)
     if plain is None:
         return False
     to, read = emitter.address(plain.buffer, plain.start), plain.value

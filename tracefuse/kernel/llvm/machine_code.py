@@ -43,7 +43,7 @@ class Optimization(NamedTuple):
 
 # Level 3 copies loops for conditions that do not change in them, of which kernels have few, at twice the time.
 OPTIMIZED = Optimization(level=2, code_level=3, vectorizes=True)
-# A tenth of the time, for code that runs several times slower. Products and sums are not contracted.
+# A tenth of the time, for code that runs several times slower.
 UNOPTIMIZED = Optimization(level=0, code_level=0, vectorizes=False)
 # The passes for modules whose innermost loops are written in vectors: a quarter of the time of the whole pipeline.
 PASSES_OF_VECTORS = ("always_inliner", "sroa", "loop_rotate", "instruction_combine", "simplify_cfg", "new_gvn")
@@ -88,15 +88,14 @@ class Machine:
         settings = f"{passes} {streaming_stores.VERSION} {is_left_out()}"
         return (self.version, self.triple, self.cpu, self.features, settings)
 
-    def _target_machine(self) -> Any:
-        level = self.optimization.code_level
+    def _target_machine(self, optimization: Optimization) -> Any:
+        level = optimization.code_level
         return self._target.create_target_machine(cpu=self.cpu, features=self.features, opt=level, jit=True)
 
     @contextlib.contextmanager
-    def _pass_builder(self, target_machine: Any, text: str, level: int) -> Iterator[Any]:
+    def _pass_builder(self, target_machine: Any, text: str, level: int, *, vectorizes: bool) -> Iterator[Any]:
         from llvmlite import binding
 
-        vectorizes = self.optimization.vectorizes
         with contextlib.closing(binding.create_pipeline_tuning_options(speed_level=level)) as tuning:
             # Only marked loops are unrolled: vector loops are interleaved, and copies of other loops' bodies take a
             # tenth of LLVM's time.
@@ -113,39 +112,45 @@ class Machine:
             number = next(self._linked)
             if self._linker is None or number % KERNELS_OF_LINKER == 0:
                 self._linker = None
-                with contextlib.closing(self._target_machine()) as target_machine:
+                with contextlib.closing(self._target_machine(self.optimization)) as target_machine:
                     self._linker = binding.create_lljit_compiler(target_machine, suppress_errors=True)
             return self._linker, number
 
-    def _run_passes(self, module: Any, target_machine: Any, text: str) -> None:
+    def _run_passes(self, module: Any, target_machine: Any, text: str, optimization: Optimization) -> None:
         with contextlib.ExitStack() as stack:
-            in_vectors = bool(self.optimization.level) and is_in_vectors(text)
-            builder = stack.enter_context(self._pass_builder(target_machine, text, self.optimization.level))
+            in_vectors = bool(optimization.level) and is_in_vectors(text)
+            builder = stack.enter_context(
+                self._pass_builder(target_machine, text, optimization.level, vectorizes=optimization.vectorizes)
+            )
             passes = _passes_of_vectors() if in_vectors else builder.getModulePassManager()
             manager = stack.enter_context(contextlib.closing(passes))
             run = _without_lock("LLVMPY_RunNewModulePassManager") or _run
             run(manager, module, builder)
 
-    def _inline_guards(self, module: Any, target_machine: Any, text: str) -> None:
+    def _inline_guards(self, module: Any, target_machine: Any, text: str, optimization: Optimization) -> None:
         """Inline the vector variants of guards, now that loops call them, and remove the unused ones."""
         from llvmlite import binding
 
         module.get_global_variable(rare_paths.KEPT).linkage = binding.Linkage.internal
         with contextlib.ExitStack() as stack:
-            builder = stack.enter_context(self._pass_builder(target_machine, text, self.optimization.level))
+            builder = stack.enter_context(
+                self._pass_builder(target_machine, text, optimization.level, vectorizes=optimization.vectorizes)
+            )
             manager = stack.enter_context(contextlib.closing(binding.create_new_module_pass_manager()))
             manager.add_always_inliner_pass()
             manager.add_global_opt_pass()
             manager.add_global_dead_code_eliminate_pass()
             manager.run(module, builder)
 
-    def _emitted(self, text: str, emit: Callable[[Any, Any], Any], *, passes: bool = True) -> Any:
+    def _emitted(
+        self, text: str, emit: Callable[[Any, Any], Any], *, passes: bool = True, optimization: Optimization
+    ) -> Any:
         """Run LLVM's passes on a module and return `emit(target_machine, module)`. passes: see `compile`."""
         from llvmlite import binding
 
         with contextlib.ExitStack() as stack:
             # Closed here, because a traceback that holds this frame may be freed on the main thread.
-            target_machine = stack.enter_context(contextlib.closing(self._target_machine()))
+            target_machine = stack.enter_context(contextlib.closing(self._target_machine(optimization)))
             # A separate context: the global one never frees types and constants, and threads cannot share it. The
             # module must be freed before its context.
             context = stack.enter_context(contextlib.closing(binding.create_context()))
@@ -156,25 +161,27 @@ class Machine:
                 hint = "report this with the kernel's text"
                 raise CompileError(f"LLVM refuses a kernel: {error}", hint=hint) from error
             if passes:
-                self._run_passes(module, target_machine, text)
+                self._run_passes(module, target_machine, text, optimization)
             if rare_paths.is_guarded(text):
-                self._inline_guards(module, target_machine, text)
+                self._inline_guards(module, target_machine, text, optimization)
             if streaming_stores.is_marked(text):
                 moved = streaming_stores.past_caches(str(module))
                 module = stack.enter_context(contextlib.closing(binding.parse_assembly(moved, context)))
             return emit(target_machine, module)
 
-    def compile(self, text: str, *, passes: bool = True) -> bytes:
+    def compile(self, text: str, *, passes: bool = True, optimization: Optimization | None = None) -> bytes:
         """Compile an LLVM module to an object file; threads compile in parallel. Raises CompileError if LLVM fails.
 
-        passes: run LLVM's passes, which a module of loops on vectors in registers does not need.
+        passes: run LLVM's passes, which a module of loops on vectors in registers does not need. optimization: by
+        default that of this machine.
         """
-        machine_code: bytes = shielded(lambda: self._emitted(text, _emit_object, passes=passes))
+        how = optimization or self.optimization
+        machine_code: bytes = shielded(lambda: self._emitted(text, _emit_object, passes=passes, optimization=how))
         return machine_code
 
     def assembly(self, text: str) -> str:
         """Return the assembly of an LLVM module for this processor."""
-        return shielded(lambda: str(self._emitted(text, _emit_assembly)))
+        return shielded(lambda: str(self._emitted(text, _emit_assembly, optimization=self.optimization)))
 
     def link(self, code: bytes, symbols: Mapping[str, int], exported: Sequence[str]) -> LinkedCode:
         """Link an object file into executable memory.

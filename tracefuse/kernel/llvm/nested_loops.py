@@ -19,6 +19,11 @@ def has_vector_loop(body: tuple[ir.Statement, ...]) -> bool:
     )
 
 
+def has_one_iteration(s: ir.For) -> bool:
+    """Return whether a loop runs its body once, at zero."""
+    return s.start == ir.Constant(0, s.variable.dtype) and s.stop == ir.Constant(1, s.variable.dtype)
+
+
 def has_loop(body: tuple[ir.Statement, ...]) -> bool:
     """Return whether statements have a loop, or the call of a function that has one."""
     return any(isinstance(s, ir.For | ir.Transpose | ir.AddProducts) for s in ir.walk_statements(body))

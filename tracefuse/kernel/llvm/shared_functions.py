@@ -29,7 +29,8 @@ DECLARATIONS = {
     "tracefuse_run": "declare ptr @tracefuse_run(ptr, ptr, i64, i64, ptr)",
     "tracefuse_run_released": "declare void @tracefuse_run_released(ptr, ptr, i64, i64, ptr, ptr)",
     "tracefuse_take_lock": "declare i64 @tracefuse_take_lock(ptr, i64)",
-    "tracefuse_poll": "declare i64 @tracefuse_poll(ptr)",
+    # It writes no array, so that a step's elements may stay in registers.
+    "tracefuse_poll": "declare i64 @tracefuse_poll(ptr) memory(argmem: readwrite, inaccessiblemem: readwrite)",
     "tracefuse_call_python": "declare i1 @tracefuse_call_python(ptr, ptr, i64, ptr)",
 }
 """The functions, by symbol. Comments in the text below describe them."""

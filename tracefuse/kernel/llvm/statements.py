@@ -3,8 +3,8 @@
 Loop nests are emitted as scalar code. LLVM's loop vectorizer vectorizes the loops that metadata marks as vector loops
 with independent iterations. Mutable variables are stack slots in the entry block, which LLVM promotes to registers.
 
-Floating-point flags: `contract` if the kernel allows it, `reassoc` on the accumulator of a reduction, and
-`nsz arcp afn` with fast math.
+Floating-point flags: `contract` if the kernel allows it (`kernel/llvm/fused_operations.py`), `reassoc` on a reduction's
+accumulator, which LLVM may vectorize, and `nsz arcp afn` with fast math.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tracefuse.kernel.llvm.interleaving import interleave_count, split_short
 from tracefuse.kernel.llvm.loop_metadata import Metadata
 from tracefuse.kernel.llvm.masked_rests import masked_vectors
 from tracefuse.kernel.llvm.masked_vectors import MaskedVectors
-from tracefuse.kernel.llvm.nested_loops import carries_states, has_loop, has_vector_loop
+from tracefuse.kernel.llvm.nested_loops import carries_states, has_loop, has_one_iteration, has_vector_loop
 from tracefuse.kernel.llvm.scalar_ops import memory_type, register_type
 from tracefuse.kernel.llvm.text_builder import Builder, LlvmValue, Processor, vector_type
 from tracefuse.kernel.llvm.vector_loops import emit_in_vectors
@@ -78,8 +78,6 @@ class Emitter:
         self.linked: dict[str, str] = {}
         # Buffers with non-temporal stores.
         self.streamed: dict[str, None] = {}
-        # LLVM must not combine this function with what computed the values that it loads.
-        self.hides_loads = False
         # Integers that are positions or extents rather than data.
         self.plain = {s.name for s in kernel.scalars if s.dtype.is_integer}
         self.infinities = HiddenInfinities(kernel, self.builder, self.entry)
@@ -171,15 +169,8 @@ class Emitter:
         if value is None:
             address = self.address(e.buffer, e.index)
             text = f"load {type_}, {address}, align {aligned}{self._group()}"
-            value = self.hidden(self.builder.emit(text, type_, e.buffer.name))
+            value = self.builder.emit(text, type_, e.buffer.name)
         return value.compare("ne", 0) if e.dtype.kind == "bool" else value
-
-    def hidden(self, value: LlvmValue) -> LlvmValue:
-        """Return a value that LLVM knows nothing about, if this function hides what it loads."""
-        if not self.hides_loads or value.type == "i1":
-            return value
-        register = self.processor.float_register if value.is_float else "r"
-        return self.builder.emit(f'call {value.type} asm sideeffect "", "={register},0"({value})', value.type, "hidden")
 
     # statements
 
@@ -303,9 +294,18 @@ class Emitter:
             self.builder.line(f"br label {end}")
         self.builder.label(end)
 
+    def bind_position(self, variable: ir.Variable, value: LlvmValue) -> None:
+        """Give a loop's variable its value."""
+        self.variables[variable.name] = value
+        self.plain.add(variable.name)
+
     def _for(self, s: ir.For) -> None:
         if self.vectors is not None:
             self.vectors.unrolled(s)
+            return
+        if has_one_iteration(s):
+            self.bind_position(s.variable, self.expression(s.start, index=True))
+            self.statements(s.body)
             return
         outer = self.divisions.begin_loop(self, s.variable, s.body)
         self._loop(s)
@@ -379,13 +379,12 @@ class Emitter:
         self.builder.line(f"br {current.compare(predicate, stop)}, label {inside}, label {end}")
         self.builder.label(inside)
         if variable.dtype is dtypes.int64 and has_vector_loop(body):
-            current = self.builder.emit(f'call i64 asm "", "=r,0"({current})', "i64", variable.name)
+            current = hide(self.builder, current, variable.name)
         counter = current
         if shift is not None and self.invariants is not None:
             self.invariants.counter = counter
             current = current if shift.text == "0" else shift.binary("add", current, "nsw ")
-        self.variables[variable.name] = current
-        self.plain.add(variable.name)
+        self.bind_position(variable, current)
         outer, self.access_group = self.access_group, group or None
         self.statements(body)
         self.access_group = outer

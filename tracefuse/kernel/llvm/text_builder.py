@@ -27,7 +27,7 @@ class Processor:
 
     half_conversions: hardware conversions of float16. vector_bits: the width of a vector register.
     streaming_stores: non-temporal vector stores, with the x86 fence that orders them.
-    scales: an instruction that multiplies vectors by powers of two. float_register: the constraint of inline assembly.
+    scales: an instruction that multiplies vectors by powers of two.
     converts_longs: instructions that convert vectors of floats to 64-bit integers.
     slow_masked_stores: a masked store of a vector takes as long as ten others, and loads wait for it.
     masks: every instruction on vectors takes a mask of their lanes.
@@ -37,7 +37,6 @@ class Processor:
     vector_bits: int
     streaming_stores: bool = False
     scales: bool = False
-    float_register: str = "x"
     converts_longs: bool = True
     slow_masked_stores: bool = False
     masks: bool = False
@@ -60,7 +59,7 @@ def _ask_for_processor() -> Processor:
     arm = platform.machine() in ("aarch64", "arm64")
     longs = arm or bool(features.get("avx512dq", False))
     return Processor(
-        bool(features.get("f16c", False)), 512 if wide else 256, streams, scales, "w" if arm else "x", longs,
+        bool(features.get("f16c", False)), 512 if wide else 256, streams, scales, longs,
         slow_masked_stores=not arm and not wide, masks=bool(features.get("avx512vl") and features.get("avx512bw")),
     )  # fmt: skip
 

@@ -129,7 +129,10 @@ class VectorBody:
 
     def distance(self, index: ir.Expression) -> ir.Expression | None:
         """Return by how many positions an index grows with each iteration; None for an index that is not linear."""
-        return slope(self.place(index), self.variable)
+        place = self.place(index)
+        if any(isinstance(e, ir.Variable) and self._invariants.is_data(e.name) for e in parts(place)):
+            return None
+        return slope(place, self.variable)
 
     def is_possible(self) -> bool:
         """Return whether all statements have a form on vectors, and LLVM has no better one."""

@@ -29,7 +29,7 @@ _ONE = ir.Constant(1, dtypes.int64)
 def emit_in_vectors(emitter: Emitter, loop: ir.For) -> bool:
     """Emit a vector loop as instructions on vectors; return False, with nothing emitted, if that is not possible."""
     is_plain = loop.step == _ONE and loop.variable.dtype is dtypes.int64 and emitter.is_plain_index(loop.start)
-    if not is_plain or emitter.access_group or emitter.hides_loads or loop.stop.dtype is not dtypes.int64:
+    if not is_plain or emitter.access_group or loop.stop.dtype is not dtypes.int64:
         return False
     emitter.plain.add(loop.variable.name)
     vectors = VectorLoop(emitter, loop)

@@ -91,19 +91,26 @@ class VectorSums:
     def end(self, width: int) -> None:
         """Emit the accumulators of all lanes joined to the variables. width: of the last iterations."""
         for s in self._sums.values():
-            value, type_ = self._load(s, width), register_type(s.variable.dtype)
-            suffix = f"v{width}f{FLOAT_BITS[type_]}" if type_ in FLOAT_BITS else f"v{width}{type_}"
-            symbol = f"llvm.vector.reduce.{_reduction(s.operation, s.variable.dtype)}.{suffix}"
-            first, flags = [], ""
-            if type_ in FLOAT_BITS:
-                flags = "nsz "
-                if s.operation in ("add", "mul"):
-                    first, flags = [self._neutral(s)], f"reassoc {self._emitter.flags}"
-            types = ", ".join(vector_type(v.type, v.lanes) for v in (*first, value))
-            self._builder.declarations[symbol] = f"declare {type_} @{symbol}({types})"
-            listed = ", ".join(map(str, (*first, value)))
-            joined = self._builder.emit(f"call {flags}{type_} @{symbol}({listed})", type_)
+            value = self._load(s, width)
+            is_sum = value.is_float and s.operation in ("add", "mul")
+            joined = self._joined_by_halves(s, value, width) if is_sum else self._joined(s, value, width)
             self._emitter.assign(s.variable, self._emitter.accumulated(s, self._emitter.read(s.variable), joined))
+
+    def _joined_by_halves(self, s: ir.Accumulate, value: LlvmValue, width: int) -> LlvmValue:
+        """Emit the sum of all lanes: the upper half is added to the lower one until one lane is left."""
+        while width > 1:
+            width //= 2
+            value = self._emitter.accumulated(s, self._part(value, 0, width), self._part(value, width, width))
+        return self._builder.emit(f"extractelement {value}, i64 0", value.type)
+
+    def _joined(self, s: ir.Accumulate, value: LlvmValue, width: int) -> LlvmValue:
+        """Emit the join of all lanes, whose order does not matter."""
+        type_ = value.type
+        suffix = f"v{width}f{FLOAT_BITS[type_]}" if value.is_float else f"v{width}{type_}"
+        symbol = f"llvm.vector.reduce.{_reduction(s.operation, s.variable.dtype)}.{suffix}"
+        self._builder.declarations[symbol] = f"declare {type_} @{symbol}({vector_type(type_, width)})"
+        flags = "nsz " if value.is_float else ""
+        return self._builder.emit(f"call {flags}{type_} @{symbol}({value})", type_)
 
     def _load(self, s: ir.Accumulate, width: int) -> LlvmValue:
         type_ = register_type(s.variable.dtype)

@@ -41,8 +41,16 @@ class KernelCompiler(ABC):
     """Compiles and launches the kernels of a target."""
 
     @abstractmethod
-    def compile(self, kernel: Kernel, disk: DiskCache | None = None) -> Any:
-        """Returns the compiled kernel; compiles equal kernels once, or loads them from `disk`. Thread-safe."""
+    def compile(self, kernel: Kernel, disk: DiskCache | None = None, work: int | None = None) -> Any:
+        """Returns the compiled kernel; compiles equal kernels once, or loads them from `disk`. Thread-safe.
+
+        work: of its first launch, in elements, if it may run quickly compiled code until the optimized code is there;
+        by default it may not.
+        """
+
+    def progress(self, function: Any) -> str:
+        """Returns how far a kernel that runs quickly compiled code first is compiled, "" for others."""
+        return ""
 
     def renamed(self, function: Any, kernel: Kernel) -> Any:
         """Returns the compiled function of a kernel that is equal to that of `function` but for its name."""

@@ -17,7 +17,8 @@ from functools import cached_property
 
 from segments import Verdict, yes
 from segments.lazy_dataclasses import dataclass, replace
-from tracefuse.ir.extents import Extent, floordiv, minimum, product, substitute, symbol, symbols
+from tracefuse.dtypes import int64
+from tracefuse.ir.extents import Extent, floordiv, maximum, minimum, product, substitute, symbol, symbols
 from tracefuse.ir.fusion import Node, Shape
 from tracefuse.kernel.kernel_ir import Allocate, Buffer, Load, Store
 from tracefuse.schedule.body import Body
@@ -42,7 +43,7 @@ from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, Scratch, make_la
 from tracefuse.schedule.nest import Loop, position_in
 from tracefuse.schedule.reduction_states import Accumulator, new_accumulator
 from tracefuse.schedule.refusal_codes import RegionRefusal, ScheduleRefusal
-from tracefuse.schedule.region_phases import Region
+from tracefuse.schedule.region_phases import Region, combining
 from tracefuse.schedule.scopes import Key
 from tracefuse.schedule.template import Template
 from tracefuse.schedule.transposed import is_known
@@ -53,8 +54,9 @@ after another: several at once in one page would mislead the prefetcher."""
 
 MOST_COLUMNS = 64
 FEW_MATRICES = 16
-LEAST_WORK = 1 << 14
-"""More columns fill vectors by themselves; more matrices keep the workers busy; less work is one launch."""
+LEAST_WORK, LEAST_ROWS = 1 << 14, 1 << 10
+"""More columns fill vectors by themselves; more matrices keep the workers busy; less work in fewer rows is one launch,
+in which the loop over each row costs little."""
 
 MOST_OF_PHASES, LEAST_OF_PHASES = 1024, 1 << 19
 """The most columns of a region of several phases, which is one tile of columns otherwise and so runs on one worker; of
@@ -99,7 +101,8 @@ def _accepts(problem: CpuProblem) -> Verdict:
     rows, columns = nest.loops[-2:]
     meets_rows = runs.run == 1 and _meets_rows(runs.region, rows, columns)
     most = MOST_BESIDE_ROWS[is_light(runs.region)] if meets_rows else MOST_COLUMNS
-    bound = minimum(most - columns.extent, rows.extent * columns.extent - LEAST_WORK)
+    much = maximum(rows.extent * columns.extent - LEAST_WORK, rows.extent - LEAST_ROWS)
+    bound = minimum(most - columns.extent, much)
     lanes = LANES
     if sizes.at_most(bound, -1, "rows of many columns fill vectors, and little work is one launch"):
         if meets_rows or not any(runs.region.full):
@@ -218,6 +221,7 @@ def _launch(split: _ColumnGroups, phase: int, name: str, contract: bool) -> Laun
         if split.in_group != 1:
             body.bind(split.in_group, body.index.code(floordiv(LANES, split.inner.extent)))
         _copy_to_lanes(body, split)
+        _tabulate_rows(body, split)
         scratch += _chunk(body, split, phase, chunk)
     return make_launch(body, name, "cpu", [grid], scratch=scratch, work=work(region), contract=contract)
 
@@ -254,6 +258,21 @@ def _copy_to_lanes(body: Body, split: _ColumnGroups) -> None:
         if is_plain and split.inner.symbol in loop_symbols and split.rows.symbol not in loop_symbols:
             offset = body.offset(number, split.in_lanes(coordinates))
             _repeat(body, split, (number, coordinates), body.buffer_of(number), offset)
+
+
+def _tabulate_rows(body: Body, split: _ColumnGroups) -> None:
+    """Writes the row of each lane in its group to a table, if the region needs it: positions do, and values of rows."""
+    nodes = [node for phase in split.region.reductions for node in phase]
+    needs = any(part.lift == "index" for node in nodes for part in combining(node).state_parts)
+    needs = needs or bool(split.region.probe.positions) or _meets_rows(split.region, split.rows, split.inner)
+    if split.in_group == 1 or not needs:
+        return
+    table = Buffer(body.fresh("row_of_lane"), int64, "local", split.most)
+    body.append(Allocate(table))
+    lane, columns = split.lanes.index, split.inner.extent
+    with body.loop(lane, split.lanes.extent):
+        body.append(Store(table, body.index.code(lane), body.index.code(lane // columns)))
+    body.index.tabulate(lane // columns, table, lane)
 
 
 def _repeat(body: Body, split: _ColumnGroups, key: Key, source: Buffer, at: Extent) -> None:

@@ -7,7 +7,8 @@ Must not know: LLVM.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 
 from segments.lazy_dataclasses import dataclass, replace
@@ -16,6 +17,8 @@ from tracefuse.ir.extents import (
     Expression,
     Extent,
     Symbol,
+    ceildiv,
+    floordiv,
     minimum,
     product,
     substitute,
@@ -60,7 +63,8 @@ class CpuProblem(Problem):
         """The region; a row caches expensive values between phases."""
         assert isinstance(self.facts, Facts)
         facts = with_factors(self.facts)
-        region = build_region(self.fusion, facts, self.memory, self.sizes, _is_expensive(self.fusion))
+        is_expensive = _is_expensive(self.fusion)
+        region = build_region(self.fusion, facts, self.memory, self.sizes, is_expensive, joins_tested=True)
         region = replace(region, masks=self.tilings.rates.masks)
         region = _with_short_rows(region, self.sizes, self.tilings.generic)
         return _with_short_strides(region, self.sizes)
@@ -193,3 +197,40 @@ def open_grid(body: Body, loops: Sequence[Loop], extra: Extent = 1) -> tuple[tup
         return (index, total), 0
     body.bind(further, body.index.code(coordinates[-1]))
     return (index, total), further
+
+
+LEAST_TASK = 1 << 10
+"""The fewest elements of a task. Fewer take less time than the divisions that turn its number into indices."""
+
+
+@contextlib.contextmanager
+def open_tasks(
+    body: Body, sizes: Sizes, loops: Sequence[Loop], extra: Extent, elements: Extent
+) -> Iterator[tuple[tuple[Extent, Extent], Extent]]:
+    """Opens a grid as `open_grid` does, whose tasks loop over inner ones of `loops` if there are few elements inside.
+
+    elements: those of all further iterations together. Yields (index, extent) of the axis, and the index among the
+    further iterations.
+    """
+    outer, inside, most = list(loops), list[Loop](), LEAST_TASK - 1
+    while outer and sizes.at_most(elements, most, "a task has several rows"):
+        inside.insert(0, outer.pop())
+        if not outer or not sizes.at_most(elements * inside[0].extent, most, "a task has several rows"):
+            break
+        elements = elements * inside[0].extent
+    if not inside:
+        yield open_grid(body, loops, extra)
+        return
+    step = floordiv(most, elements) + 1
+    grid, tile = open_grid(body, outer, ceildiv(inside[0].extent, step))
+    further: Extent = symbol("inner_part", extent=extra)
+    with contextlib.ExitStack() as stack:
+        bounds = minimum(tile * step + step, inside[0].extent)
+        stack.enter_context(body.loop(inside[0].index, bounds, start=tile * step))
+        for loop in inside[1:]:
+            stack.enter_context(body.loop(loop.index, loop.extent))
+        if substitute(extra, body.index.known) == 1:
+            further = 0
+        else:
+            stack.enter_context(body.loop(further, extra))
+        yield grid, further

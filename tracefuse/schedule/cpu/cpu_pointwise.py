@@ -16,10 +16,29 @@ from functools import partial
 from typing import TypeAlias
 
 from segments import Verdict, yes
-from tracefuse.ir.extents import Extent, Symbol, ceildiv, is_nonnegative, maximum, minimum, symbol, symbols
+from tracefuse.ir.extents import (
+    Extent,
+    Symbol,
+    ceildiv,
+    divide_exactly,
+    is_nonnegative,
+    is_positive_divisor,
+    maximum,
+    minimum,
+    symbol,
+    symbols,
+)
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.cost import Work
-from tracefuse.schedule.cpu.cpu_frame import BYTE_EDGES, CpuProblem, is_small, new_body, open_grid, work
+from tracefuse.schedule.cpu.cpu_frame import (
+    BYTE_EDGES,
+    CpuProblem,
+    is_small,
+    new_body,
+    open_tasks,
+    symbol_extent,
+    work,
+)  # fmt: skip
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
 from tracefuse.schedule.nest import Loop, coefficient
 from tracefuse.schedule.reduction_states import store_outputs
@@ -94,7 +113,7 @@ def _lower(problem: CpuProblem, tiled: Tiled) -> Lowered:
     cuts = {loop.symbol: cut_points(region, loop, problem.sizes) for loop in loops}
     # The innermost loop restarts at every split point.
     region = problem.streaming(cuts[loops[-1].symbol][1:-1] if loops else ())
-    return problem.finish([_launch(region, cuts, tiled.tiling, f"{problem.name}_pointwise", problem.contract)])
+    return problem.finish([_launch(problem, region, cuts, tiled.tiling)])
 
 
 POINTWISE = Template("pointwise", _accepts, _lower, writes_in_place=True, offers=_offers)
@@ -104,7 +123,7 @@ _Cuts: TypeAlias = Mapping[Symbol, Sequence[Extent]]
 """The points at which loops are split, with both ends, by the symbols of the loops."""
 
 
-def _launch(region: Region, cuts: _Cuts, tiling: Tiling, name: str, contract: bool) -> LaunchSpec:
+def _launch(problem: CpuProblem, region: Region, cuts: _Cuts, tiling: Tiling) -> LaunchSpec:
     """Emits tiles of the innermost loop, split where the conditions of concatenations and pads change."""
     width, height = tiling["tile"], tiling["rows"]
     body, nest = new_body(region), region.nest
@@ -113,10 +132,8 @@ def _launch(region: Region, cuts: _Cuts, tiling: Tiling, name: str, contract: bo
     across = ceildiv(inner.extent, width)
     rows = nest.loops[-2] if len(nest.loops) > 1 else None
     down = 1 if rows is None else ceildiv(rows.extent, height)
-    grid, tile = open_grid(body, nest.loops[:-2], down * across)
     points = cuts.get(inner.symbol, (0, inner.extent))
-    first = (tile if rows is None else tile % across) * width
-    last = minimum(first + width, inner.extent)
+    elements = inner.extent if rows is None else rows.extent * inner.extent
 
     def emit(part: Region) -> None:
         for low, high in itertools.pairwise(points):
@@ -126,11 +143,17 @@ def _launch(region: Region, cuts: _Cuts, tiling: Tiling, name: str, contract: bo
                 store_outputs(body, tile_part, outputs)
 
     with contextlib.ExitStack() as stack:
+        grid, tile = stack.enter_context(
+            open_tasks(body, problem.sizes, nest.loops[:-2], down * across, elements)
+        )  # fmt: skip
+        first = (tile if rows is None else tile % across) * width
+        last = minimum(first + width, inner.extent)
         if rows is not None:
             start = tile // across * height
             stack.enter_context(body.loop(rows.index, minimum(start + height, rows.extent), start=start))
         _in_parts(body, region, cuts, nest.loops[:-1], MOST_PARTS // (len(points) - 1), emit)
-    return make_launch(body, name, "cpu", [grid], work=work(region), contract=contract)
+    name = f"{problem.name}_pointwise"
+    return make_launch(body, name, "cpu", [grid], work=work(region), contract=problem.contract)
 
 
 def _in_parts(
@@ -199,6 +222,10 @@ def cut_points(region: Region, loop: Loop, sizes: Sizes) -> list[Extent]:
 
 
 def _is_of_one_size(rest: Extent) -> bool:
-    """Returns whether a difference is one size less a constant."""
-    found = set(symbols(rest))
-    return len(found) == 1 and coefficient(rest, next(iter(found))) == 1
+    """Returns whether a difference is one size less a constant, or the elements of so many rows."""
+    for size in set(symbols(rest)):
+        row = coefficient(rest, size)
+        is_row = is_positive_divisor(row) and size not in set(symbols(row))
+        if is_row and isinstance(divide_exactly(rest - row * symbol_extent(size), row), int):
+            return True
+    return False

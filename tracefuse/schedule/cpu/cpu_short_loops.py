@@ -21,7 +21,7 @@ from segments import Verdict, yes
 from segments.lazy_dataclasses import dataclass
 from tracefuse.ir.extents import Extent, ceildiv, is_nonnegative, minimum, product, substitute, symbol, symbols
 from tracefuse.schedule.body import Body
-from tracefuse.schedule.cpu.cpu_frame import CpuProblem, fix, new_body, open_grid, work
+from tracefuse.schedule.cpu.cpu_frame import CpuProblem, fix, new_body, open_tasks, work
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
 from tracefuse.schedule.nest import Loop, coefficient
 from tracefuse.schedule.reduction_states import accumulate, declare, finish, store_output, store_outputs
@@ -156,31 +156,33 @@ def _lower(problem: CpuProblem, loops: _Rows) -> Lowered:
     known = {s: fix(problem.sizes, s, REASON) for loop in constant for s in symbols(loop.extent)}
     body = new_body(problem.region)
     body.index.known.update(known)
-    return problem.finish([_launch(body, problem.region, loops, f"{problem.name}_short", problem.contract)])
+    return problem.finish([_launch(problem, body, loops)])
 
 
 SHORT_LOOPS = Template("short_loops", _accepts, _lower, writes_in_place=True)
 SHORT_ROWS = Template("short_rows", _accepts_rows, _lower)
 
 
-def _launch(body: Body, region: Region, loops: _Rows, name: str, contract: bool) -> LaunchSpec:
+def _launch(problem: CpuProblem, body: Body, loops: _Rows) -> LaunchSpec:
     """Emits a tile of rows for each iteration of the grid."""
-    rows, extent = loops.rows, substitute(loops.rows.extent, body.index.known)
-    grid, tile = open_grid(body, loops.outer, ceildiv(extent, TILE))
-    first: Extent = 0
-    if tile != 0:
-        first = symbol("first", extent=extent)
-        body.bind(first, body.index.code(tile * TILE))
-    bounds = minimum(first + TILE, extent)
+    region, rows, extent = problem.region, loops.rows, substitute(loops.rows.extent, body.index.known)
     kept = [loop for loop in loops.short if not loop.reduced]
-    if region.nest.reduced and _fill_vectors(body, region, kept):
-        with body.loop(rows.index, bounds, start=first), body.loop(kept[0].index, kept[0].extent, "vector"):
-            _row(body, region)
-    else:
-        kind = "serial" if _packs_rows(body, region, kept) else "vector"
-        with body.loop(rows.index, bounds, kind, start=first), _unrolled(body, kept):
-            _row(body, region)
-    return make_launch(body, name, "cpu", [grid], work=work(region), contract=contract)
+    elements = product(loop.extent for loop in (rows, *loops.short))
+    with open_tasks(body, problem.sizes, loops.outer, ceildiv(extent, TILE), elements) as (grid, tile):
+        first: Extent = 0
+        if tile != 0:
+            first = symbol("first", extent=extent)
+            body.bind(first, body.index.code(tile * TILE))
+        bounds = minimum(first + TILE, extent)
+        if region.nest.reduced and _fill_vectors(body, region, kept):
+            with body.loop(rows.index, bounds, start=first), body.loop(kept[0].index, kept[0].extent, "vector"):
+                _row(body, region)
+        else:
+            kind = "serial" if _packs_rows(body, region, kept) else "vector"
+            with body.loop(rows.index, bounds, kind, start=first), _unrolled(body, kept):
+                _row(body, region)
+    name = f"{problem.name}_short"
+    return make_launch(body, name, "cpu", [grid], work=work(region), contract=problem.contract)
 
 
 def _packs_rows(body: Body, region: Region, kept: Sequence[Loop]) -> bool:

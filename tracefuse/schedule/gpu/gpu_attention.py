@@ -38,10 +38,8 @@ from tracefuse.kernel.kernel_ir import (
 )
 from tracefuse.kernel.scalar_code import convert
 from tracefuse.passes.attention_match import Attention
-from tracefuse.schedule.attention_facts import AttentionFacts
 from tracefuse.schedule.gpu.gpu_attention_frame import AttentionFrame, TileRow
-from tracefuse.schedule.gpu.gpu_attention_tiles import AttentionTiles, accepts
-from tracefuse.schedule.gpu.gpu_problem import GpuProblem
+from tracefuse.schedule.gpu.gpu_attention_tiles import AttentionTiles
 from tracefuse.schedule.gpu.gpu_tiles import (
     MATRIX,
     SharedTile,
@@ -53,28 +51,17 @@ from tracefuse.schedule.gpu.gpu_tiles import (
 )
 from tracefuse.schedule.launch_spec import Lowered
 from tracefuse.schedule.score_conditions import conditions, visible_offset
-from tracefuse.schedule.template import Template
 
 MOST_KEPT_FEATURES = 64
 """The most features of queries that stay in registers; with more, they are loaded again for each tile of keys, and so
 are queries in float32."""
-LOG2_E = 1.4426950408889634
 _MINUS_INFINITY = Constant(float("-inf"), float32)
 _ZERO = Constant(0.0, float32)
-
-
-def _lower(problem: GpuProblem, tiles: AttentionTiles) -> Lowered:
-    assert isinstance(problem.facts, AttentionFacts)
-    match = problem.facts.match
-    assert isinstance(match, Attention)
-    return _Forward(problem, match, tiles.fixed, tiles).lower()
-
-
-ATTENTION: Template[GpuProblem] = Template("attention", accepts, _lower, takes=AttentionFacts)
+_LOG2_E = Constant(1.4426950408889634, float32)
 
 
 @dataclass(frozen=True, slots=True)
-class _Row(TileRow):
+class ScoreRow(TileRow):
     """A row of scores of a thread and its state."""
 
     largest: Variable
@@ -82,11 +69,11 @@ class _Row(TileRow):
 
 
 @dataclass
-class _Forward(AttentionFrame):
+class AttentionForward(AttentionFrame):
     """The emission of the kernel."""
 
     tiles: AttentionTiles
-    rows: list[_Row] = field(default_factory=list)
+    rows: list[ScoreRow] = field(default_factory=list)
 
     @property
     def warps(self) -> int:
@@ -106,11 +93,14 @@ class _Forward(AttentionFrame):
         self.visible_offset = visible_offset(self.problem.fusion, self.attention.logits)
         rows = self.tiles.queries
         blocks, variable = self.open(self.queries, rows, last_first=self.visible_offset is not None)
-        self.products = WarpProducts(self.body, self.at, self.tiles.matrices, self.dtype)
+        self.products = self._products()
         self._rows()
         self._run()
         count = product(self.shape[:-2]) * ceildiv(self.queries, rows)
         return self.close("attention", blocks, count, variable)
+
+    def _products(self) -> WarpProducts:
+        return WarpProducts(self.body, self.at, self.tiles.matrices, self.dtype)
 
     def _rows(self) -> None:
         """Binds the rows of scores of a thread and declares their states."""
@@ -118,7 +108,7 @@ class _Forward(AttentionFrame):
             largest, total = (Variable(self.body.fresh(name), float32) for name in ("largest", "total"))
             self.body.append(Declare(largest, _MINUS_INFINITY))
             self.body.append(Declare(total, _ZERO))
-            self.rows.append(_Row(row.matrix, row.half, row.row, row.position, largest, total))
+            self.rows.append(ScoreRow(row.matrix, row.half, row.row, row.position, largest, total))
 
     # --- the loop -----------------------------------------------------------------------------------------------------
 
@@ -127,14 +117,7 @@ class _Forward(AttentionFrame):
         self.query = self.tile("queries", match.query, tiles.queries, tiles.query_features, pairs=True)
         self.key = self.tile("keys", match.key, tiles.keys, tiles.query_features, tiles.stages, pairs=True)
         self.value = self.tile("values", match.value, tiles.keys, tiles.value_features, tiles.stages)
-        visible: Extent = self.keys
-        complete: Extent = self.keys
-        if self.visible_offset is not None:
-            last = minimum(self.first + tiles.queries, self.queries)
-            visible = minimum(self.keys, maximum(last + self.visible_offset, 0))
-            complete = minimum(self.keys, maximum(self.first + self.visible_offset + 1, 0))
-        self.visible = self.bound("visible", visible, None)
-        complete = self.bound("complete", complete // tiles.keys * tiles.keys, None)
+        complete = self._bound_keys()
         start_tile(body, self.query, self.first, self.queries, self.at.thread, self.threads)
         self._start(self.key, 0)
         body.append(EndBatch())
@@ -154,6 +137,18 @@ class _Forward(AttentionFrame):
         self._loop(complete, self.visible, is_complete=False)
         body.append(AwaitCopies())
         self._finish()
+
+    def _bound_keys(self) -> Extent:
+        """Binds the end of the keys that a query of the block sees; returns that of the tiles that all of them see."""
+        tiles = self.tiles
+        visible: Extent = self.keys
+        complete: Extent = self.keys
+        if self.visible_offset is not None:
+            last = minimum(self.first + tiles.queries, self.queries)
+            visible = minimum(self.keys, maximum(last + self.visible_offset, 0))
+            complete = minimum(self.keys, maximum(self.first + self.visible_offset + 1, 0))
+        self.visible = self.bound("visible", visible, None)
+        return self.bound("complete", complete // tiles.keys * tiles.keys, None)
 
     def _loop(self, first: Extent, stop: Extent, *, is_complete: bool) -> None:
         """Emits the loop over tiles of keys from `first` to `stop`. is_complete: every score of them is visible."""
@@ -202,6 +197,13 @@ class _Forward(AttentionFrame):
 
     def _weigh(self, start: Extent, *, is_complete: bool) -> None:
         """Turns scores into logits and these into weights; scales the sums so far to the new maxima."""
+        for row, new in zip(self.rows, self._logits(start, is_complete=is_complete), strict=True):
+            scale, shift = self._rescale(row, new)
+            self._scale_sums(row, scale)
+            self._weights(row, shift)
+
+    def _logits(self, start: Extent, *, is_complete: bool) -> list[Variable]:
+        """Turns scores into logits; returns the new maxima of the rows."""
         body, tiles = self.body, self.tiles
         pairs = tiles.keys // MATRIX
         news = [Variable(body.fresh("new_largest"), float32) for _ in self.rows]
@@ -218,8 +220,7 @@ class _Forward(AttentionFrame):
                         body.append(Accumulate(new, "maximum", logit))
         for new in news:
             self._combine("maximum", new)
-        for row, new in zip(self.rows, news, strict=True):
-            self._rescale(row, new, n, pairs)
+        return news
 
     def _combine(self, operation: str, variable: Variable) -> None:
         """Combines a variable over the four threads that share a row."""
@@ -227,13 +228,14 @@ class _Forward(AttentionFrame):
         combiner = Combiner((left,), (right,), (call(operation, left, right),))
         self.body.append(GroupReduce((variable,), combiner, 4))
 
-    def _logit(self, row: _Row, place: Extent, column: Extent, *, is_complete: bool) -> Expression:
+    def _logit(self, row: ScoreRow, place: Extent, column: Extent, *, is_complete: bool) -> Expression:
         """Emits the operand of the softmax for one score."""
         body = self.body
         key = self.bound("key", column if is_complete else minimum(column, self.keys - 1), self.keys)
         coordinates = self.coordinates(row.row, key)
         (score,) = body.name("score", (load(body, self.scores, place),))
         body.levels[-1].memo[self.attention.scores, coordinates] = (score,)
+        self._recall_inputs(place, coordinates)
         if is_complete and self.visible_offset is not None:
             for condition in conditions(self.problem.fusion, self.attention.logits, coordinates):
                 body.levels[-1].memo[condition.value] = (Constant(condition.holds, bool_),)
@@ -243,24 +245,33 @@ class _Forward(AttentionFrame):
             logit = call("select", inside, convert(logit, float32), _MINUS_INFINITY)
         return body.name("logit", (convert(logit, float32),))[0]
 
-    def _rescale(self, row: _Row, new: Variable, n: Extent, pairs: int) -> None:
-        """Scales a row's sums to its new maximum and turns its logits into weights."""
-        body, log2_e = self.body, Constant(LOG2_E, float32)
+    def _recall_inputs(self, place: Extent, coordinates: Shape) -> None:
+        """Makes known the inputs at the coordinates of a score that are in registers already: none."""
+
+    def _rescale(self, row: ScoreRow, new: Variable) -> tuple[Expression, Expression]:
+        """Scales a row's total to its new maximum; returns the factor, and what is subtracted from logits."""
+        body = self.body
         unseen = call("eq", new, _MINUS_INFINITY)
-        (shift,) = body.name("shift", (call("mul", call("select", unseen, _ZERO, new), log2_e),))
-        old = call("sub", call("mul", row.largest, log2_e), shift)
+        (shift,) = body.name("shift", (call("mul", call("select", unseen, _ZERO, new), _LOG2_E),))
+        old = call("sub", call("mul", row.largest, _LOG2_E), shift)
         (scale,) = body.name("scale", (call("exp2_term", old),))
         body.append(Assign(row.largest, new))
         body.append(Assign(row.total, call("mul", row.total, scale)))
-        wide = self.tiles.value_features // MATRIX
+        return scale, shift
+
+    def _scale_sums(self, row: ScoreRow, scale: Expression) -> None:
+        body, wide = self.body, self.tiles.value_features // MATRIX
         with body.loop(m := symbol(body.fresh("n"), extent=wide), wide, "unroll"):
             for place, _ in self.places(row, m, self.tiles.value_features):
-                body.append(
-                    Store(self.sums, body.index.code(place), call("mul", load(body, self.sums, place), scale))
-                )  # fmt: skip
-        with body.loop(n, pairs, "unroll"):
+                scaled = call("mul", load(body, self.sums, place), scale)
+                body.append(Store(self.sums, body.index.code(place), scaled))
+
+    def _weights(self, row: ScoreRow, shift: Expression) -> None:
+        """Turns a row's logits into weights and adds them to its total."""
+        body, pairs = self.body, self.tiles.keys // MATRIX
+        with body.loop(n := symbol(body.fresh("n"), extent=pairs), pairs, "unroll"):
             for place, _ in self.places(row, n, self.tiles.keys):
-                power = call("sub", call("mul", load(body, self.scores, place), log2_e), shift)
+                power = call("sub", call("mul", load(body, self.scores, place), _LOG2_E), shift)
                 (weight,) = body.name("weight", (call("exp2_term", power),))
                 body.append(Store(self.scores, body.index.code(place), weight))
                 body.append(Accumulate(row.total, "add", weight))
@@ -280,7 +291,7 @@ class _Forward(AttentionFrame):
         keeps = len(self.problem.fusion.shape_of(number)) == len(self.shape)
         return (*self.coordinates(row), *((0,) if keeps else ()))
 
-    def _store_row(self, row: _Row) -> None:
+    def _store_row(self, row: ScoreRow) -> None:
         body, match = self.body, self.attention
         memo = body.levels[-1].memo
         unseen = call("eq", row.largest, _MINUS_INFINITY)

@@ -179,14 +179,17 @@ class AttentionFrame:
         return index
 
     def tile(
-        self, name: str, factor: Factor, rows: int, features: int, stages: int = 1, *, pairs: bool = False
+        self, name: str, factor: Factor, rows: int, features: int, stages: int = 1, *, pairs: bool = False,
+        together: int = 0,
     ) -> SharedTile:  # fmt: skip
-        """Allocates the tile of an operand; its stack axes of extent 1 are read at 0. pairs: see `new_tile`."""
+        """Allocates the tile of an operand; its stack axes of extent 1 are read at 0. The rest: see `new_tile`."""
         shape = self.problem.fusion.shape_of(factor.number)
         outer_axes = len(factor.order) - 2
         stack = self.stack[len(self.stack) - outer_axes :]
         at = tuple(0 if shape[axis] == 1 else c for axis, c in zip(factor.order[:-2], stack, strict=True))
-        return new_tile(self.body, name, factor.number, at, factor.order, rows, features, stages, pairs=pairs)
+        return new_tile(
+            self.body, name, factor.number, at, factor.order, rows, features, stages, pairs=pairs, together=together
+        )  # fmt: skip
 
     def coordinates(self, row: Extent, *more: Extent) -> Shape:
         """Returns coordinates of the scores, or of a row of them, with 0 on axes of extent 1, where values are read."""

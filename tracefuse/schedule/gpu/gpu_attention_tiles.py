@@ -19,6 +19,7 @@ from tracefuse.passes.attention_match import Attention
 from tracefuse.schedule.attention_facts import AttentionFacts
 from tracefuse.schedule.chip import BLOCK_BYTES
 from tracefuse.schedule.gpu.gpu_attention_frame import BLOCKS, WARPS, readable_features
+from tracefuse.schedule.gpu.gpu_group_products import GROUP_WARPS
 from tracefuse.schedule.gpu.gpu_problem import GpuProblem
 from tracefuse.schedule.gpu.gpu_tiles import MATRIX, WARP, pitch_of
 from tracefuse.schedule.refusal_codes import RegionRefusal
@@ -45,6 +46,13 @@ queries read masks, registers do not hold what is on its way. (H200)"""
 FEW_BLOCKS, STAGED_BLOCKS = 4, 3
 """The blocks of a multiprocessor with 4 warps of 16 queries and up to STAGED_FEATURES features, and of those with two
 tiles of keys in shared memory; else BLOCKS. (H200)"""
+GROUP_KEYS = 64
+"""The keys of a tile of products by groups of warps."""
+GROUP_BLOCKS = {64: 4, 128: 2}
+"""The features of such products, with the blocks of a multiprocessor, of one group each: blocks of several groups read
+keys and values less often, but wait for each other. (H200)"""
+MASKED_BLOCKS = 3
+"""The most blocks of a multiprocessor if the registers hold elements of a mask. (H200)"""
 NARROW_TILES = 3
 """So many tiles of 64 queries have fewer rows without a query than tiles of 128, which are faster if full. (H200)"""
 
@@ -54,7 +62,8 @@ class AttentionTiles:
     """The extents of an attention's tiles: features of query and value, warps, matrices of 16 queries a warp, keys.
 
     is_half: whether the operands are of a half type. fixed: the symbols of the features, with their values. single: one
-    tile has all keys. stages: the tiles of keys and of values in shared memory at a time.
+    tile has all keys. stages: the tiles of keys and of values in shared memory at a time. blocks: those of a
+    multiprocessor, at least; 0: by the warps. by_groups: whether groups of four warps multiply tiles in shared memory.
     """
 
     query_features: int
@@ -66,6 +75,8 @@ class AttentionTiles:
     keys: int
     single: bool
     stages: int = 1
+    blocks: int = 0
+    by_groups: bool = False
 
     @property
     def queries(self) -> int:
@@ -74,6 +85,8 @@ class AttentionTiles:
     @property
     def resident(self) -> int:
         """The blocks of a multiprocessor, at least."""
+        if self.blocks:
+            return self.blocks
         if self.warps > WARPS:
             return RESIDENT_THREADS // (self.warps * WARP)
         blocks = BLOCKS
@@ -103,6 +116,8 @@ def accepts(problem: GpuProblem) -> Verdict:
         whole = [_whole(problem, extent) for extent in (queries, keys)]
         if all(whole):
             return yes(make(warps=whole[0] // MATRIX, matrices=1, keys=whole[1], single=True))
+    if is_half and not few and (tiles := _by_groups(problem, match, keys, most, make)) is not None:
+        return yes(tiles)
     narrow = few or most > WIDE_FEATURES or (is_half and _fills_narrow_tiles(problem, queries))
     warps = WARPS
     while few and warps > 1 and problem.sizes.at_most(queries, warps // 2 * MATRIX, "every warp has queries"):
@@ -128,6 +143,21 @@ def _of_halves(
         tiles, most_staged = make(keys=2 * SMALL_KEYS, single=single, stages=2), STAGED_FEATURES
     is_staged = not tiles.single and most <= most_staged and (is_narrow or not reads_masks) and _fits(problem, tiles)
     return tiles if is_staged else replace(tiles, stages=1)
+
+
+def _by_groups(
+    problem: GpuProblem, match: Attention, keys: Extent, most: int, make: Callable[..., AttentionTiles]
+) -> AttentionTiles | None:  # fmt: skip
+    """Returns the tiles of products by groups of warps, if they have the features; guards the number of keys."""
+    if not problem.chip.multiplies_tiles or most not in GROUP_BLOCKS:
+        return None
+    single = problem.sizes.at_most(keys, GROUP_KEYS, "a tile has all keys")
+    blocks = min(GROUP_BLOCKS[most], MASKED_BLOCKS if _reads_masks(problem, match) else GROUP_BLOCKS[most])
+    tiles = make(
+        warps=GROUP_WARPS, matrices=1, keys=GROUP_KEYS, single=single, stages=1 if single else 2,
+        blocks=blocks, by_groups=True,
+    )  # fmt: skip
+    return tiles if tiles.query_features in GROUP_BLOCKS and tiles.value_features in GROUP_BLOCKS else None
 
 
 def _fits(problem: GpuProblem, tiles: AttentionTiles) -> bool:

@@ -14,8 +14,8 @@ from tracefuse.passes.padded_products import PaddingBounds
 from tracefuse.passes.small_products import ProductBounds
 from tracefuse.schedule.chip import Chip, chip_of
 from tracefuse.schedule.chip_rates import rates_of
-from tracefuse.schedule.gpu.gpu_attention import ATTENTION
 from tracefuse.schedule.gpu.gpu_attention_gradient import ATTENTION_GRADIENT
+from tracefuse.schedule.gpu.gpu_attention_template import ATTENTION
 from tracefuse.schedule.gpu.gpu_cluster import CLUSTER
 from tracefuse.schedule.gpu.gpu_column import COLUMN
 from tracefuse.schedule.gpu.gpu_column_runs import COLUMN_RUNS

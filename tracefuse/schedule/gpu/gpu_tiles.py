@@ -23,9 +23,11 @@ from tracefuse.kernel.kernel_ir import (
     Load,
     LoadMatrices,
     MultiplyMatrices,
+    MultiplyTiles,
     StartCopy,
     Store,
     StorePair,
+    call,
 )
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.gpu.gpu_frame import when
@@ -55,7 +57,8 @@ class SharedTile:
     """A tile of rows of a tensor in shared memory.
 
     number: the tensor. stack: the coordinates of its stack axes. order: its axes as (stack..., rows, features). stages:
-    how many tiles of `rows` rows the buffer has. pitch: the elements from a row to the next.
+    how many tiles of `rows` rows the buffer has. pitch: the elements from a row to the next. together: the rows of each
+    tile of MultiplyTiles in it, stored as there without padding; 0: rows follow each other.
     """
 
     buffer: Buffer
@@ -66,6 +69,7 @@ class SharedTile:
     features: int
     pitch: int
     stages: int = 1
+    together: int = 0
 
     @property
     def dtype(self) -> DType:
@@ -92,14 +96,17 @@ def pitch_of(dtype: DType, features: int, *, pairs: bool = False) -> int:
 
 def new_tile(
     body: Body, name: str, number: int, stack: Shape, order: tuple[int, ...], rows: int, features: int,
-    stages: int = 1, *, pairs: bool = False,
+    stages: int = 1, *, pairs: bool = False, together: int = 0,
 ) -> SharedTile:  # fmt: skip
-    """Allocates a tile in shared memory. pairs: it is only read by pairs of features, never transposed."""
+    """Allocates a tile in shared memory.
+
+    pairs: it is only read by pairs of features, never transposed. together: see SharedTile.
+    """
     dtype = body.fusion.values[number].dtype
-    pitch = pitch_of(dtype, features, pairs=pairs)
+    pitch = features if together else pitch_of(dtype, features, pairs=pairs)
     buffer = Buffer(body.fresh(name), dtype, "shared", stages * rows * pitch)
     body.append(Allocate(buffer))
-    return SharedTile(buffer, number, stack, order, rows, features, pitch, stages)
+    return SharedTile(buffer, number, stack, order, rows, features, pitch, stages, together)
 
 
 def start_tile(
@@ -121,8 +128,21 @@ def start_tile(
             body.bind(row, body.index.code(minimum(first + chunk // chunks, extent - 1)))
             at = ordered(tile.order, (*tile.stack, row, chunk % chunks * tile.chunk))
             place = (stage + chunk // chunks) * tile.pitch + chunk % chunks * tile.chunk
+            if tile.together:
+                place = place_together(body, tile, stage, step * (threads // chunks), thread)
             offset = body.offset(tile.number, at)
             body.append(StartCopy(tile.buffer, body.index.code(place), source, body.index.code(offset), tile.chunk))
+
+
+def place_together(body: Body, tile: SharedTile, stage: Extent, first: Extent, thread: Extent) -> Extent:
+    """Returns the place of a thread's chunk in a tile of MultiplyTiles, in a step of rows from `first` on."""
+    width, chunks = MultiplyTiles.WIDTH, tile.features // tile.chunk
+    row, swizzled = first + thread // chunks, symbol(body.fresh("swizzled"), extent=COLUMNS)
+    # The first row of a step is a multiple of 8, since a block has whole groups of warps.
+    body.bind(swizzled, call("xor", body.index.code(thread % COLUMNS), body.index.code(thread // chunks % COLUMNS)))
+    part = row // tile.together * tile.together if tile.rows > tile.together else 0
+    within = thread % chunks // COLUMNS * tile.together + row - part
+    return (stage + part) * tile.pitch + within * width + swizzled * tile.chunk
 
 
 def ordered(order: Sequence[int], coordinates: Shape) -> Shape:
@@ -267,12 +287,14 @@ class WarpProducts:
 
     def _round(self, rows: Buffer, weights: Buffer, k: Extent, steps: int) -> None:
         """Rounds the left operands of one step over the columns of the weights to pairs of halves."""
-        body, code = self.body, self.body.index.code
         for m in range(self.matrices):
             for part in range(4):
-                place = (m * steps + k) * 8 + part * 2
-                pair = (load(body, weights, place), load(body, weights, place + 1))
-                body.append(StorePair(rows, code(m * 4 + part), *pair, self.dtype))
+                self.round_pair(rows, m * 4 + part, weights, (m * steps + k) * 8 + part * 2)
+
+    def round_pair(self, rows: Buffer, at: Extent, weights: Buffer, place: Extent) -> None:
+        """Rounds two adjacent weights to a pair of halves."""
+        pair = (load(self.body, weights, place), load(self.body, weights, place + 1))
+        self.body.append(StorePair(rows, self.body.index.code(at), *pair, self.dtype))
 
 
 def load(body: Body, buffer: Buffer, place: Extent) -> Load:

@@ -126,6 +126,9 @@ def outer(a: Any, b: Any, out: Any = None) -> Any:
 @implements(np.vdot)
 def vdot(a: Any, b: Any, /) -> Any:
     first, second = _operands(a, b)
+    if 1 < len(first.extents) <= len(_LETTERS) and first.shape == second.shape:
+        letters = _LETTERS[: len(first.extents)]  # in the order of memory, which flattening would not follow
+        return contract([(arithmetic.conjugate(first), letters), (second, letters)], "")
     left, right = shaping.reshape(arithmetic.conjugate(first), -1), shaping.reshape(second, -1)
     message, hint = "vdot: {left} elements and {right}", "give as many of both"
     left.recorder.builder.require(left.extents[0], "==", right.extents[0], message, hint, source.user_line())

@@ -70,7 +70,9 @@ def _join_blocks(arrays: Any, rank: int, level: int, depth: int) -> Any:
             raise ShapeError(f"np.block: a block at depth {level} beside blocks at depth {depth}", hint="nest all blocks to one depth")  # fmt: skip # noqa: E501
         x = as_array(arrays)
         lead = rank - len(x.extents)
-        return shaping.expand_dims(x, tuple(range(lead))) if lead else traced_ops.copy(x)
+        if level == 0:
+            return traced_ops.copy(x)
+        return shaping.expand_dims(x, tuple(range(lead))) if lead else x
     return shaping.concatenate([_join_blocks(a, rank, level + 1, depth) for a in arrays], rank - depth + level)
 
 

@@ -24,8 +24,11 @@ from tracefuse.runtime.targets.kernel_compiler import KernelCompiler
 class CpuKernelCompiler(KernelCompiler):
     """Compiles and launches LLVM kernels."""
 
-    def compile(self, kernel: Kernel, disk: DiskCache | None = None) -> Any:
-        return compile_cpu(kernel, disk)
+    def compile(self, kernel: Kernel, disk: DiskCache | None = None, work: int | None = None) -> Any:
+        return compile_cpu(kernel, disk, work)
+
+    def progress(self, function: Any) -> str:
+        return function.progress  # type: ignore[no-any-return]
 
     def renamed(self, function: Any, kernel: Kernel) -> Any:
         return function.renamed(kernel)

@@ -37,7 +37,7 @@ class CudaKernelCompiler(KernelCompiler):
         self.compiler = CudaCompiler(architecture)
         self._disk: DiskCache | None = None
 
-    def compile(self, kernel: Kernel, disk: DiskCache | None = None) -> Any:
+    def compile(self, kernel: Kernel, disk: DiskCache | None = None, work: int | None = None) -> Any:
         self._disk = disk
         return self.compiler.compile(kernel, disk)
 
@@ -115,7 +115,7 @@ class AbsentGraph:
 class CudaTextCompiler(KernelCompiler):
     """Emits CUDA kernels as source text for inspection, without a GPU. Launching one raises DeviceError."""
 
-    def compile(self, kernel: Kernel, disk: DiskCache | None = None) -> Any:
+    def compile(self, kernel: Kernel, disk: DiskCache | None = None, work: int | None = None) -> Any:
         return EmittedKernel(kernel, emit_cuda(kernel))
 
     def identity(self, kernel: Kernel) -> str:
