@@ -158,7 +158,7 @@ TABLE: dict[str, Option] = {
             ("off", "on", "any_order"), booleans=("off", "on"),
         ),
         Option(
-            "background_compilation", False,
+            "background_compilation", True,
             "on the CPU, run quickly compiled code first, and compile the optimized code meanwhile", changes_code=False,
         ),
         Option("threads", 0, "most threads that run a CPU kernel; 0 is one per core", limits=(0, 4096)),

@@ -1,10 +1,10 @@
 """First calls of ordinary functions: processor and wall time of tracefuse and of jax.jit, and their ratios.
 
-    python -m tests.bench.bench_first_calls [--programs softmax,mandelbrot] [--repeat 3] [--unroll] [--background]
+    python -m tests.bench.bench_first_calls [--programs softmax,mandelbrot] [--repeat 3] [--unroll] [--at-once]
 
 Each function is traced, compiled and run once on small float64 arrays, in one process after both compilers have loaded,
 with an empty cache on disk. NumPy's loops over Python ranges are recorded once where that is exact; `--unroll` unrolls
-them, as jax.jit does. `--background` sets the option `background_compilation`.
+them, as jax.jit does. `--at-once` is `background_compilation=False`.
 
 Times are the least of `--repeat` runs that alternate, so that other work on the machine counts little:
 
@@ -103,10 +103,10 @@ def main() -> None:
     parser.add_argument("--programs", default=",".join(name.replace(",", ";") for name in PROGRAMS))
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--unroll", action="store_true")
-    parser.add_argument("--background", action="store_true")
+    parser.add_argument("--at-once", action="store_true")
     chosen = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
-    options = {"loops": "unroll" if chosen.unroll else "auto", "background_compilation": chosen.background}
+    options = {"loops": "unroll" if chosen.unroll else "auto", "background_compilation": not chosen.at_once}
     for _ in range(2):  # loads the compilers
         first_call(affine, (ROWS, ROWS), False, **options)
         first_call_of_jax(affine, (ROWS, ROWS), False)

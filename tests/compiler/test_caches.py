@@ -83,15 +83,18 @@ def test_moving_a_function_by_a_line_compiles_nothing(tmp_path: Path) -> None:
 def test_each_way_to_set_the_folder_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folders = [tmp_path / name for name in ("decorated", "block", "variable")]
     fuse(cache_dir=str(folders[0]))(defined(LAYER, "a.py"))(X)
+    tracefuse.wait_for_compilation()
     tracefuse.clear_caches()
     with config.options(cache_dir=str(folders[1])):
         fuse(defined(LAYER, "a.py"))(X)
+    tracefuse.wait_for_compilation()
     tracefuse.clear_caches()
     with monkeypatch.context() as patch:
         patch.setenv("TRACEFUSE_CACHE_DIR", str(folders[2]))
         config.read_environment()
         fuse(defined(LAYER, "a.py"))(X)
     config.read_environment()
+    tracefuse.wait_for_compilation()
     assert [len(files(folder)) for folder in folders] == [1, 1, 1]
     assert len({name for folder in folders for name in files(folder)}) == 1
 
@@ -111,6 +114,7 @@ def test_clearing_forgets_traces_plans_kernels_and_freed_buffers(tmp_path: Path)
         function(X)
         assert function.cache_info() == (1, 1, 0)
         assert cpu_memory.cached_bytes() > 0
+        tracefuse.wait_for_compilation()
         tracefuse.clear_caches()
         assert function.cache_info() == (0, 0, 0)
         assert cpu_memory.cached_bytes() == 0

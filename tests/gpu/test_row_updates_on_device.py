@@ -16,8 +16,8 @@ cupy = (
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(cupy is None, reason=f"no GPU: {cuda_arrays.unavailable()}")]
 
 SIZES = (
-    (1, 1, 1), (31, 4, 1), (33, 2, 3), (1024, 300, 5), (1025, 4, 3), (5000, 1, 1), (40000, 5, 7), (3000, 100000, 1),
-    (100000, 3000, 17),
+    (1, 1, 1), (31, 4, 1), (33, 2, 3), (1024, 300, 5), (1025, 4, 3), (4096, 100, 2), (5000, 1, 1), (40000, 5, 7),
+    (3000, 100000, 1), (100000, 3000, 17),
 )  # fmt: skip
 """Positions, rows of the table, columns: few rows, and runs over a few chunks and over thousands."""
 

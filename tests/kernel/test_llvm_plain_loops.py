@@ -91,10 +91,10 @@ def test_linked_functions_do_what_loops_do(function: str, dtype: DType) -> None:
     check()
 
 
-@pytest.mark.parametrize("vector_bits", [256, 512])
-def test_functions_have_vectors_of_both_widths(vector_bits: int) -> None:
+@pytest.mark.parametrize(("vector_bits", "masks"), [(256, False), (512, False), (512, True)])
+def test_functions_have_vectors_of_both_widths(vector_bits: int, masks: bool) -> None:
     for symbol in ("tf.fill.i8", "tf.copy.i16", "tf.add.float"):
-        text = plain_function(symbol, vector_bits)
+        text = plain_function(symbol, vector_bits, masks=masks)
         assert text is not None
         assert f"<{2 * vector_bits // {'i8': 8, 'i16': 16}.get(symbol[8:], 32)} x" in text
     assert get_machine().compile(module_text("tf.copy.i8", host_processor()).text)

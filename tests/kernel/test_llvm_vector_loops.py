@@ -57,13 +57,14 @@ def test_reductions_over_rows_of_any_length(name: str, dtypes: tuple[type, ...])
             np.testing.assert_array_equal(fused(x), function(x, axis=1))
 
 
-def test_maxima_of_rows_have_nan_wherever_it_is() -> None:
-    fused = fuse(lambda x: x.max(axis=1))
-    for length in (3, 9, 40, 130):
+@pytest.mark.parametrize("dynamic", [True, False])
+def test_extremes_of_rows_have_nan_wherever_it_is(dynamic: bool) -> None:
+    fused = fuse(lambda x: (x.max(axis=1), x.min(axis=1)), dynamic=dynamic)
+    for length, dtype in ((9, np.float64), (13, np.float32), (40, np.float32), (131, np.float64)):
         for place in {0, length // 2, length - 1}:
-            x = np.zeros((2, length))
+            x = np.linspace(-1, 1, 2 * length).reshape(2, length).astype(dtype)
             x[1, place] = np.nan
-            np.testing.assert_array_equal(fused(x), x.max(axis=1))
+            np.testing.assert_array_equal(fused(x), (x.max(axis=1), x.min(axis=1)))
 
 
 def test_functions_with_rare_paths_do_not_take_them_for_elements_behind_the_last_one() -> None:

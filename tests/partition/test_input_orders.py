@@ -35,6 +35,14 @@ def first_largest(x: Any) -> Any:
     return x.round().argmax()
 
 
+def differences(x: Any) -> Any:
+    return np.diff(x.ravel())
+
+
+def corner(x: Any) -> Any:
+    return np.kron(x[:9, :9], np.ones((3, 3)))
+
+
 def update(x: Any) -> Any:
     x -= x.max(1, keepdims=True)
     return x.sum(0)
@@ -49,6 +57,8 @@ CASES = [
     (mixed, (300, 200), ["transpose", "row"]),
     (first_largest, (100, 50), ["transpose", "row"]),
     (first_largest, (30, 20), ["row"]),
+    (differences, (100, 90), ["transpose", "pointwise"]),
+    (corner, (100, 90), ["pointwise"]),
 ]
 
 
@@ -64,7 +74,8 @@ def test_kernels_do_not_read_large_inputs_across_their_loops(function: Any, shap
 
 @pytest.mark.parametrize("axes", [(0, 1, 2), (2, 1, 0), (1, 0, 2), (0, 2, 1), (2, 0, 1)])
 @pytest.mark.parametrize(
-    "function", [softmax, lambda x: (x - x.mean(-1, keepdims=True)).sum((0, 1)), lambda x: x.cumsum(-1)]
+    "function",
+    [softmax, lambda x: (x - x.mean(-1, keepdims=True)).sum((0, 1)), lambda x: x.cumsum(-1), lambda x: np.roll(x, 5)],
 )
 def test_values_are_numpys_for_every_order_of_the_axes_and_every_size(function: Any, axes: Any) -> None:
     fused = fuse(function, target="cpu")

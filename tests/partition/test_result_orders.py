@@ -20,7 +20,8 @@ AS_NUMPY: dict[str, Callable[..., Any]] = {
     "several": lambda x, y: (x + y, x.T - y.T, x.sum(0) * 2), "copied": lambda x, y: np.ascontiguousarray(x.T) * 3,
     "row": lambda x, y: x * y[0], "joined": lambda x, y: (np.concatenate([x, y], 1), np.block([[[x], [y]]])),
     "stacked": lambda x, y: (np.stack([x, y], 1), np.stack([x, y], -1)), "rolled": lambda x, y: np.roll(x, 3, 1),
-    "extended": lambda x, y: (np.append(x, y, -1), np.flip(x, 1) + 1), "axes": lambda x, y: np.moveaxis(x, 0, -1) + 1,
+    "reduced": lambda x, y: (x.sum(0), x.min(-1), y.mean(1)), "axes": lambda x, y: np.moveaxis(x, 0, -1) + 1,
+    "extended": lambda x, y: (np.append(x, y, -1), np.flip(x, 1) + 1),
 }  # fmt: skip
 
 SHAPES = [(4, 5, 6), (3, 1, 40), (17, 18, 19)]

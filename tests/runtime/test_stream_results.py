@@ -18,6 +18,7 @@ from tracefuse import (
     options,
     rules,
     stream_parallel,
+    wait_for_compilation,
 )
 
 pytestmark = pytest.mark.usefixtures("slices_on_threads")
@@ -203,6 +204,7 @@ def test_what_a_slice_raises_reaches_the_caller_and_ends_the_threads() -> None:
     fused = fuse(taken)
     x, places = np.ones((50, 4), np.float32), np.zeros((50, 4), np.int64)
     np.testing.assert_array_equal(fused(x, places), np.full((50, 4), 2))
+    wait_for_compilation()
     before = threading.active_count()
     places[31, 2] = 4
     for _ in range(5):
@@ -223,13 +225,15 @@ def test_a_small_loop_runs_on_the_callers_thread(monkeypatch: pytest.MonkeyPatch
     started: list[object] = []
     monkeypatch.setattr(threading.Thread, "start", lambda thread: started.append(thread))
     for function in (pointwise, softmax, chunks):
-        np.testing.assert_allclose(fuse(function)(Y), function(Y), rtol=1e-5)
+        fused = fuse(function, background_compilation=False)
+        np.testing.assert_allclose(fused(Y), function(Y), rtol=1e-5)
     assert not started
 
 
 def test_threads_end_with_the_call_and_calls_from_threads_do_not_meet() -> None:
     fused = fuse(pointwise)
     fused(Y)
+    wait_for_compilation()
     before = threading.active_count()
     results: list[Any] = [None] * 6
 

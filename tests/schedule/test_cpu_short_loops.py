@@ -126,9 +126,9 @@ def test_short_rows_of_much_work_have_constant_bounds_and_any_number_of_rows(col
     assert f.cache_info().compiles == 2
 
 
-@pytest.mark.parametrize(("columns", "times"), [(2, 3), (3, 5), (4, 7), (7, 8), (5, 8)])
-def test_rows_of_a_few_elements_that_are_repeated_a_few_times_are_unrolled(columns: int, times: int) -> None:
-    x = np.arange(3000.0 * columns, dtype=np.float32).reshape(3000, columns)
+@pytest.mark.parametrize(("columns", "times", "kind"), [(2, 3, "f4"), (3, 5, "f4"), (7, 8, "f4"), (5, 8, "f4"), (3, 2, "c16")])  # fmt: skip # noqa: E501
+def test_rows_of_a_few_elements_that_are_repeated_a_few_times_are_unrolled(columns: int, times: int, kind: str) -> None:
+    x = np.arange(3000.0 * columns, dtype=kind).reshape(3000, columns)
     tiled = fuse(lambda x: np.tile(x * 2, (1, times)))
     assert np.array_equal(tiled(x), np.tile(x * 2, (1, times)))
     assert tiled.explain(x).templates == ("short_loops",)

@@ -130,6 +130,11 @@ class Explanation:
         return self.segmentation.partition.boundaries
 
     @property
+    def progress(self) -> tuple[list[str], ...]:
+        """For each segment, how far those of its kernels are compiled that run quickly compiled code first."""
+        return self.plan.progress
+
+    @property
     def guards(self) -> tuple[str, ...]:
         """The facts about sizes that the kernels assume."""
         return tuple(map(str, self.plan.guards))
@@ -205,13 +210,6 @@ class Explanation:
             for tiling in tilings
         )
 
-    def _progress_text(self) -> tuple[str, ...]:
-        return tuple(
-            f"segment {position}: {progress}"
-            for position, kernels in enumerate(self.plan.progress)
-            for progress in kernels
-        )
-
     def _stored_text(self) -> tuple[str, ...]:
         """The results that loops stack, with their bytes; reverse mode reads some of them."""
         fusion, lines = self.segmentation.fusion, []
@@ -265,7 +263,6 @@ class Explanation:
             ("attentions that are computed in parts", self._attention_text()),
             ("products that are computed without what follows", self._products_text()),
             ("tilings (microseconds by the cost model)", self._tilings_text()),
-            ("kernels that were compiled quickly first", self._progress_text()),
             ("exchanges between ranks", self.exchanges),
             ("captured (read at every call)", self.captured),
             ("prologue (run again when captured contents differ)", self.prologue),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tracefuse import caches
 from tracefuse.kernel.cache import disk_cache
+from tracefuse.runtime.compile_all import wait_for_compilation
 
 
 def clear_caches(disk: bool = False) -> None:
@@ -16,4 +17,5 @@ def clear_caches(disk: bool = False) -> None:
     """
     caches.clear_all()
     if disk:
+        wait_for_compilation()  # of kernels that are still in use, which would be stored afterwards
         disk_cache.in_force().clear()

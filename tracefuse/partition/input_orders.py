@@ -1,7 +1,8 @@
 """Copies of inputs whose memory runs along another axis than the loops of the kernels that read them.
 
 A kernel's loops follow its outputs. Pointwise kernels read a few transposed inputs through tiles; a reduction reads
-every element of one from another line of memory, and so does a stencil. A copy in C order costs one pass instead.
+every element of one from another line of memory, and so does a stencil, and so does what reads a flattened one at
+shifted positions, as `np.diff(x.ravel())`. A copy in C order costs one pass instead.
 
 Must not know: kernels, targets.
 """
@@ -14,19 +15,20 @@ from typing import Protocol
 
 from tracefuse.dynamic.guards import Guard
 from tracefuse.dynamic.layouts import UNIT, Strided
-from tracefuse.ir.extents import Extent, evaluate, product
+from tracefuse.ir.extents import Extent, evaluate, product, symbols
 from tracefuse.ir.fusion import Fusion
 from tracefuse.ir.indexing import PULLED, flat
 from tracefuse.ir.op_kinds import Reduction
 from tracefuse.ops.roles import ENDING_COPY
 from tracefuse.passes.rewriter import Rewriter, renamed
-from tracefuse.schedule.loop_facts import Facts
+from tracefuse.schedule.loop_facts import Facts, with_factors
 from tracefuse.schedule.memory_orders import MOST_TILES, innermost_loop
+from tracefuse.schedule.nest import coefficient, first_nest, probe_outputs, quotients
 from tracefuse.schedule.row_column_rule import RowColumnFacts
 
-LEAST_ELEMENTS, LEAST_SEARCHED = 1 << 15, 1 << 12
-"""Elements of the smallest input that is copied; smaller ones stay in a cache, whatever the order. And of one that is
-searched in the order of its indices."""
+LEAST_ELEMENTS, LEAST_DIVIDED, LEAST_SEARCHED = 1 << 15, 1 << 13, 1 << 12
+"""Elements of the smallest input that is copied; smaller ones stay in a cache, whatever the order. Of one whose
+positions are divided for each element, and of one that is searched in the order of its indices."""
 
 
 class KernelPart(Protocol):
@@ -58,13 +60,23 @@ def inputs_to_copy(
     if not turned:
         return frozenset(), ()
     wanted: dict[int, int] = {}
+    iterations: dict[int, Extent] = {}  # twice those that read an input at quotients
     for part in parts:
         least = LEAST_SEARCHED if _searches_in_order(part) else LEAST_ELEMENTS
         for number in _read_across(part, turned):
             wanted[number] = min(least, wanted.get(number, least))
+        for number, count in _read_divided(part, turned):
+            iterations[number] = 2 * count + iterations.get(number, 0)
     chosen, guards = [], []
+    for number, count in iterations.items():
+        elements = product(fusion.shape_of(number))
+        is_read = evaluate(elements, sizes) <= evaluate(count, sizes)
+        pair = (elements, count) if is_read else (count + 1, elements)
+        guards.append(Guard(pair[0], "<=", pair[1], "how much of an input in another order is read at quotients"))
+        if is_read:
+            wanted[number] = min(LEAST_DIVIDED, wanted.get(number, LEAST_DIVIDED))
     for number, least in wanted.items():
-        elements: Extent = product(fusion.shape_of(number))
+        elements = product(fusion.shape_of(number))
         is_large = math.prod(evaluate(e, sizes) for e in fusion.shape_of(number)) >= least
         if is_large:
             chosen.append(number)
@@ -87,6 +99,27 @@ def _read_across(part: KernelPart, turned: Mapping[int, int]) -> Iterator[int]:
         is_read_often = len(facts.places.get(value, ())) > MOST_TILES and value not in facts.orders
         if (facts.reduced is not None and across) or is_read_often:
             yield part.originals[value]
+
+
+def _read_divided(part: KernelPart, turned: Mapping[int, int]) -> Iterator[tuple[int, Extent]]:
+    """Yields the inputs among `turned` whose positions a kernel divides for each element, and the kernel's iterations.
+
+    An input whose memory the innermost loop follows between such divisions stays as it is.
+    """
+    unit_axes = {value: turned[original] for value, original in part.originals.items() if original in turned}
+    if not isinstance(part.facts, Facts) or unit_axes.keys().isdisjoint(part.facts.uses) or not part.facts.loops:
+        return
+    facts = with_factors(part.facts)
+    nest = first_nest(facts)
+    inner = nest.loops[-1].symbol
+    for value, coordinates in probe_outputs(part.fusion, facts, nest).reads:
+        if value not in unit_axes:
+            continue
+        is_divided = any(inner in symbols(atom.left) for c in coordinates for atom in quotients(c))
+        along = coordinates[unit_axes[value]]
+        rests = [atom.left for atom in quotients(along) if atom.operation == "%"]
+        if is_divided and not any(coefficient(place, inner) == 1 for place in (along, *rests)):
+            yield part.originals[value], product(facts.loops)
 
 
 def _searches_in_order(part: KernelPart) -> bool:

@@ -3,9 +3,9 @@
 NumPy computes `2 * x` of an array in Fortran order along its memory, and the result has the same order. A kernel's
 loops follow its outputs, so a permuted output, which the call permutes back, makes the kernel do the same. The order of
 a value is its axes from the outermost to the innermost in memory. It follows from those operands that have all of the
-value's elements, if they agree; otherwise it is row-major. The same holds for results of ops that extend, join or shift
-axes, such as `np.concatenate`, `np.pad` and `np.roll`. Copies are row-major, as `np.ascontiguousarray(x.T)` is, and so
-are other results that only move elements.
+value's elements, if they agree; otherwise it is row-major. The same holds for reductions, and for ops that extend, join
+or shift axes, such as `np.concatenate`, `np.pad` and `np.roll`. Copies are row-major, as `np.ascontiguousarray(x.T)`
+is, and so are other results that only move elements.
 
 Must not know: kernels, targets.
 """
@@ -22,7 +22,7 @@ from tracefuse.dynamic.layouts import BROADCAST, Strided, symbolic_strides
 from tracefuse.ir.extents import evaluate, substitute, symbols
 from tracefuse.ir.fusion import Fusion, Layout, Node
 from tracefuse.ir.indexing import AxisMap, flat, is_along, use_maps
-from tracefuse.ir.op_kinds import Movement, Pointwise
+from tracefuse.ir.op_kinds import Movement, Pointwise, Reduction
 from tracefuse.ir.scan_kind import is_library_call
 from tracefuse.ops.roles import COPY, PERMUTE
 from tracefuse.passes.rewriter import Rewriter
@@ -85,7 +85,7 @@ def inverse(order: Order) -> Order:
 
 def _keeps_order(node: Node | None) -> bool:
     """Whether the results of a node are in the order of its operands."""
-    return node is not None and node.op is not COPY and (isinstance(node.op, Pointwise) or _shifts(node))
+    return node is not None and node.op is not COPY and (isinstance(node.op, Pointwise | Reduction) or _shifts(node))
 
 
 def _shifts(node: Node) -> bool:

@@ -249,7 +249,7 @@ def split_loops(nest: Nest, watched: Sequence[Extent]) -> tuple[Nest, Sequence[E
 def _factors(loop: Loop, watched: Sequence[Extent]) -> tuple[Loop, Extent, Extent] | None:
     """Returns the loop and the two factors of its extent, if its index is divided by a symbolic factor."""
     for extent in watched:
-        for atom in _quotients(extent):
+        for atom in quotients(extent):
             inner = atom.right
             if atom.left != loop.index or isinstance(inner, int) or any(s.extent is not None for s in symbols(inner)):
                 continue
@@ -259,17 +259,17 @@ def _factors(loop: Loop, watched: Sequence[Extent]) -> tuple[Loop, Extent, Exten
     return None
 
 
-def _quotients(extent: Extent) -> list[Binary]:
+def quotients(extent: Extent) -> list[Binary]:
     """Returns the quotients, remainders, minima and maxima in an expression, also nested ones."""
-    quotients: dict[Binary, None] = {}
+    found: dict[Binary, None] = {}
     waiting = [extent]
     while waiting:
         for monomial, _ in terms_of(waiting.pop()):
             for atom in monomial:
-                if isinstance(atom, Binary) and atom not in quotients:
-                    quotients[atom] = None
+                if isinstance(atom, Binary) and atom not in found:
+                    found[atom] = None
                     waiting += [atom.left, atom.right]
-    return [atom for atom in quotients if atom.operation in ("//", "%")]
+    return [atom for atom in found if atom.operation in ("//", "%")]
 
 
 def _collapse(nest: Nest, watched: Sequence[Extent], tested: int) -> Nest:

@@ -122,7 +122,8 @@ class CudaCompiler:
         def make() -> tuple[CudaFunction, Origin]:
             disk = function.disk
             known = None if disk is None else disk.load(key)
-            cubin = known or compile_source(source, entry, architecture=self.architecture, options=options)
+            target = target_of((function.kernel,), self.architecture)
+            cubin = known or compile_source(source, entry, architecture=target, options=options)
             if disk is not None and known is None:
                 disk.store(key, cubin)
             compiled = CudaFunction(function.kernel, source, cubin, entry, self.architecture)

@@ -61,12 +61,16 @@ class _BackgroundThread:
             self._thread = thread
 
     def _work(self) -> None:
-        while (job := self._next()) is not None:
-            try:
-                shielded(job.run)  # forks and the end of the interpreter wait for it
-            except BaseException as error:
-                self._report(f"the optimized code of a kernel is not used, which goes on without: {error}")
-            del job
+        try:
+            while (job := self._next()) is not None:
+                try:
+                    shielded(job.run)  # forks and the end of the interpreter wait for it
+                except BaseException as error:
+                    self._report(f"the optimized code of a kernel is not used, which goes on without: {error}")
+                del job
+        except BaseException:  # of what an application has made of warnings
+            self.is_running = False
+            raise
 
     def _next(self) -> Job | None:
         with self._lock:
@@ -87,8 +91,8 @@ class _BackgroundThread:
             self._thread.join()
 
     def is_busy(self) -> bool:
-        """Whether jobs wait or one runs."""
-        return self.is_running or bool(self.jobs)
+        """Whether jobs wait or one runs, or the thread has not ended yet."""
+        return self.is_running or bool(self.jobs) or (self._thread is not None and self._thread.is_alive())
 
 
 _worker = _BackgroundThread()
@@ -117,7 +121,7 @@ def begin() -> None:
 def wait() -> None:
     """Wait until there are no jobs. Warns as `begin` does."""
     while _worker.is_busy():
-        if not _worker.is_running:
+        if _worker.jobs and not _worker.is_running:
             shielded(_worker.start)
         time.sleep(POLL_SECONDS)
     begin()

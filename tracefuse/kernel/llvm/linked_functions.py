@@ -37,7 +37,7 @@ def module_text(symbol: str, processor: Processor) -> LinkedText:
     in_vectors = (
         tile_transpose.transpose_function(symbol, processor.vector_bits)
         or tile_product.product_function(symbol)
-        or plain_loops.plain_function(symbol, processor.vector_bits)
+        or plain_loops.plain_function(symbol, processor.vector_bits, masks=processor.masks)
     )
     rare = rare_paths.function_of(symbol)
     if in_vectors is not None:

@@ -1,8 +1,8 @@
 """Vector loops over adjacent elements that fill, copy or add arrays, as calls of linked functions.
 
 Schedules clear sums, copy operands and results, and add partial sums. LLVM takes about 5 ms for each such loop of a
-kernel, as for any that it vectorizes, and makes the same code every time. The functions are written in vectors: of two
-registers, of half a register, and of the single elements that remain.
+kernel, as for any that it vectorizes, and makes the same code every time. The functions are written in vectors of two
+registers. What remains are masked registers, or else vectors of half a register, of an eighth, and single elements.
 """
 
 from __future__ import annotations
@@ -219,25 +219,28 @@ def _parameters(symbol: str, mark: str) -> str:
     return ", ".join(f"{type_} %{name}" if mark else type_ for type_, name in names)
 
 
-def plain_function(symbol: str, vector_bits: int) -> str | None:
+def plain_function(symbol: str, vector_bits: int, *, masks: bool = False) -> str | None:
     """Return LLVM IR for to[k] = value, from[k] or to[k] + from[k] for k < count, in each of `rows` rows.
 
     Elements need no alignment, and the arrays none between them. Returns None for the symbol of another function.
-    vector_bits: the width of a vector register.
+    vector_bits: the width of a vector register. masks: whether loads and stores take masks.
     """
     if _SYMBOL.fullmatch(symbol) is None:
         return None
     _, function, element = symbol.split(".")
-    lines = [f"define void @{symbol}({_parameters(symbol, '%')}) #1 {{", "start:"]
     lanes = vector_bits // _BITS[element]
-    widths = [w for w in dict.fromkeys((2 * lanes, lanes // 2, lanes // 8, 1)) if w]
+    lines = _masked_declarations(element, lanes) if masks else []
+    lines += [f"define void @{symbol}({_parameters(symbol, '%')}) #1 {{", "start:"]
+    widths = [2 * lanes] if masks else [w for w in dict.fromkeys((2 * lanes, lanes // 2, lanes // 8, 1)) if w]
     if function == "fill":
-        lines += [line for width in widths[:-1] for line in _repeated(element, width)]
+        filled = [*widths, lanes] if masks else widths[:-1]
+        lines += [line for width in filled for line in _repeated(element, width)]
     lines += _ROW
     lines += [f"  %{side} = getelementptr inbounds {element}, ptr %{side}.start, i64 %{side}.place" for side in _SIDES]
     lines = [line for line in lines if function != "fill" or "%from" not in line or line.startswith("define")]
     before, first = "row.body", "0"
-    for width, following in zip(widths, [*(f"by{w}" for w in widths[1:]), "row.end"], strict=True):
+    last = "rest" if masks else "row.end"
+    for width, following in zip(widths, [*(f"by{w}" for w in widths[1:]), last], strict=True):
         name = f"by{width}"
         lines += [
             f"  br label %{name}" if before == "row.body" else "",
@@ -251,6 +254,8 @@ def plain_function(symbol: str, vector_bits: int) -> str | None:
             f"  br label %{name}",
         ]
         before, first = name, f"%k.{name}"
+    if masks:
+        lines += _masked_rest(function, element, lanes, before, first)
     return "\n".join([*lines, *_END])
 
 
@@ -272,6 +277,54 @@ _END = (
     "  ret void",
     "}",
 )
+
+
+def _masked_declarations(element: str, lanes: int) -> list[str]:
+    """Return the declarations of loads and stores of a vector under a mask."""
+    type_, mask = f"<{lanes} x {element}>", f"<{lanes} x i1>"
+    suffix = _suffix(element, lanes)
+    return [
+        f"declare {type_} @llvm.masked.load.{suffix}(ptr, i32, {mask}, {type_})",
+        f"declare void @llvm.masked.store.{suffix}({type_}, ptr, i32, {mask})",
+    ]
+
+
+def _suffix(element: str, lanes: int) -> str:
+    return f"v{lanes}{'i' if element.startswith('i') else 'f'}{_BITS[element]}.p0"
+
+
+def _masked_rest(function: str, element: str, lanes: int, before: str, first: str) -> list[str]:
+    """Return the loop over the last elements of a row, fewer than two registers, in registers under a mask."""
+    bits, type_, mask, suffix = _BITS[element], f"<{lanes} x {element}>", f"<{lanes} x i1>", _suffix(element, lanes)
+    places, index = f"<{lanes} x i{bits}>", ", ".join(f"i{bits} {lane}" for lane in range(lanes))
+
+    def load(name: str, side: str) -> str:
+        arguments = f"ptr %rest.{side}, i32 1, {mask} %rest.mask, {type_} zeroinitializer"
+        return f"  %rest.{name} = call {type_} @llvm.masked.load.{suffix}({arguments})"
+
+    lines = [
+        "rest:",
+        f"  %k.rest = phi i64 [ {first}, %{before} ], [ %rest.next, %rest.body ]",
+        "  %rest.more = icmp slt i64 %k.rest, %count",
+        "  br i1 %rest.more, label %rest.body, label %row.end",
+        "rest.body:",
+        f"  %rest.next = add nsw i64 %k.rest, {lanes}",
+        "  %rest.count = sub nsw i64 %count, %k.rest",
+        f"  %rest.left = {'add i64 %rest.count, 0' if bits == 64 else f'trunc i64 %rest.count to i{bits}'}",
+        f"  %rest.one = insertelement {places} poison, i{bits} %rest.left, i64 0",
+        f"  %rest.all = shufflevector {places} %rest.one, {places} poison, <{lanes} x i32> zeroinitializer",
+        f"  %rest.mask = icmp ult {places} <{index}>, %rest.all",
+        f"  %rest.to = getelementptr inbounds {element}, ptr %to, i64 %k.rest",
+    ]
+    result = f"%by{lanes}.values"
+    if function != "fill":
+        result = "%rest.read"
+        lines += [f"  %rest.from = getelementptr inbounds {element}, ptr %from, i64 %k.rest", load("read", "from")]
+    if function == "add":
+        result = "%rest.sum"
+        lines += [load("before", "to"), f"  {result} = fadd {type_} %rest.before, %rest.read"]
+    store = f"  call void @llvm.masked.store.{suffix}({type_} {result}, ptr %rest.to, i32 1, {mask} %rest.mask)"
+    return [*lines, store, "  br label %rest"]
 
 
 def _repeated(element: str, width: int) -> list[str]:

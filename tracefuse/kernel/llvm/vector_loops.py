@@ -111,7 +111,7 @@ class VectorLoop:
             return False
         if widths.leaves_one if is_long(self._loop.body) else widths.is_mostly_masked and not self._body.sums():
             return False
-        if widths.trips is None and self._body.reads_what_it_writes():
+        if not widths.fills_registers and self._body.reads_what_it_writes():
             return False  # a processor does not forward elements that were stored under a mask to a load
         return widths.trips != 0 and self._sums.are_possible(self._body.names) and self._body.is_possible()
 

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING
 from tracefuse.dtypes import DType
 from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.llvm.scalar_ops import register_type
-from tracefuse.kernel.llvm.text_builder import FLOAT_BITS, LlvmValue, vector_type
+from tracefuse.kernel.llvm.text_builder import LlvmValue, vector_type
 
 if TYPE_CHECKING:
     from tracefuse.kernel.llvm.statements import Emitter
 
 _FLOATS = {"add": "fadd", "mul": "fmul", "minimum": "fminimum", "maximum": "fmaximum"}
+_PREDICATES = {"minimum": "olt", "maximum": "ogt"}
+"""By extreme, LLVM's comparison of numbers whose first operand it keeps."""
+
 _BITS = {"add": "or", "mul": "and", "minimum": "and", "maximum": "or", "and": "and", "or": "or"}
 _INTEGERS = {"add": "add", "mul": "mul", "and": "and", "or": "or", "minimum": "min", "maximum": "max"}
 
@@ -51,12 +54,15 @@ class VectorSums:
                 self._builder.line(f"store {self._builder.repeat(neutral, width)}, ptr {slot}")
 
     def _neutral(self, s: ir.Accumulate) -> LlvmValue:
-        """Return what the accumulators of a sum start from: what the variable is, where that changes nothing."""
-        dtype = s.variable.dtype
-        if s.operation not in ("add", "mul") or dtype.kind == "bool":
+        """Return what the accumulators of a sum start from."""
+        if self._starts_from_variable(s):
             return self._emitter.read(s.variable)
         value = 1.0 if s.operation == "mul" else -0.0
-        return self._builder.literal(value, register_type(dtype))
+        return self._builder.literal(value, register_type(s.variable.dtype))
+
+    def _starts_from_variable(self, s: ir.Accumulate) -> bool:
+        """Return whether all accumulators of a sum start from what the variable is, which changes no extreme."""
+        return s.operation not in ("add", "mul") or s.variable.dtype.kind == "bool"
 
     def add(self, s: ir.Accumulate, value: LlvmValue, width: int, mask: LlvmValue | None) -> None:
         """Emit the accumulation of a value in each lane of the mask."""
@@ -92,9 +98,13 @@ class VectorSums:
         """Emit the accumulators of all lanes joined to the variables. width: of the last iterations."""
         for s in self._sums.values():
             value = self._load(s, width)
-            is_sum = value.is_float and s.operation in ("add", "mul")
-            joined = self._joined_by_halves(s, value, width) if is_sum else self._joined(s, value, width)
-            self._emitter.assign(s.variable, self._emitter.accumulated(s, self._emitter.read(s.variable), joined))
+            if value.is_float and s.operation in ("add", "mul"):
+                joined = self._joined_by_halves(s, value, width)
+            else:
+                joined = self._extreme(s, value) if value.is_float else self._joined(s, value, width)
+            if not self._starts_from_variable(s):
+                joined = self._emitter.accumulated(s, self._emitter.read(s.variable), joined)
+            self._emitter.assign(s.variable, joined)
 
     def _joined_by_halves(self, s: ir.Accumulate, value: LlvmValue, width: int) -> LlvmValue:
         """Emit the sum of all lanes: the upper half is added to the lower one until one lane is left."""
@@ -104,13 +114,34 @@ class VectorSums:
         return self._builder.emit(f"extractelement {value}, i64 0", value.type)
 
     def _joined(self, s: ir.Accumulate, value: LlvmValue, width: int) -> LlvmValue:
-        """Emit the join of all lanes, whose order does not matter."""
+        """Emit the join of all lanes of integers."""
         type_ = value.type
-        suffix = f"v{width}f{FLOAT_BITS[type_]}" if value.is_float else f"v{width}{type_}"
-        symbol = f"llvm.vector.reduce.{_reduction(s.operation, s.variable.dtype)}.{suffix}"
+        symbol = f"llvm.vector.reduce.{_reduction(s.operation, s.variable.dtype)}.v{width}{type_}"
         self._builder.declarations[symbol] = f"declare {type_} @{symbol}({vector_type(type_, width)})"
-        flags = "nsz " if value.is_float else ""
-        return self._builder.emit(f"call {flags}{type_} @{symbol}({value})", type_)
+        return self._builder.emit(f"call {type_} @{symbol}({value})", type_)
+
+    def _extreme(self, s: ir.Accumulate, value: LlvmValue) -> LlvmValue:
+        """Emit the extreme of a vector of floats: that of its numbers, or NaN if it has one.
+
+        An extreme that passes NaN on takes several dependent instructions for each halving of a vector.
+        """
+        builder, count, joined = self._builder, value.lanes, value
+        while joined.lanes > 1:
+            half = joined.lanes // 2
+            first, last = self._part(joined, 0, half), self._part(joined, half, half)
+            joined = first.compare(_PREDICATES[s.operation], last).select(first, last)
+        joined = builder.emit(f"extractelement {joined}, i64 0", value.type)
+        is_nan = builder.emit(f"bitcast {value.compare('uno', value)} to i{count}", f"i{count}").compare("ne", 0)
+        rare = self._emitter.metadata.add('!{{!"branch_weights", i32 1, i32 100000}}')
+        numbers, nan, done = (builder.name(f"{s.variable.name}_{part}") for part in ("numbers", "nan", "joined"))
+        builder.line(f"br label {numbers}")
+        builder.label(numbers)
+        builder.line(f"br {is_nan}, label {nan}, label {done}, !prof {rare}")
+        builder.label(nan)
+        builder.line(f"br label {done}")
+        builder.label(done)
+        other = builder.literal(float("nan"), value.type)
+        return builder.emit(f"phi {value.type} [ {joined.text}, {numbers} ], [ {other.text}, {nan} ]", value.type)
 
     def _load(self, s: ir.Accumulate, width: int) -> LlvmValue:
         type_ = register_type(s.variable.dtype)

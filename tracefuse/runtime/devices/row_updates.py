@@ -28,8 +28,12 @@ of memory and the first-level cache holds what they share."""
 BATCH = 4
 """The elements whose positions a thread loads before it combines the first of them."""
 
-MOST_FEW, MOST_COMPARED = 1024, 2**28
+MOST_FEW, MOST_COMPARED = 4096, 2**28
 """Up to so many rows are few, if all their elements compare at most so many positions: that takes less than a sort."""
+
+MOST_JOINED, ANY_FEW = 64, 1024
+"""The rows for each row of the table, of more rows than ANY_FEW, up to which these are few: a thread joins them one
+after another."""
 
 SHARED_BYTES = 32 * 1024
 """Tables up to this size are combined in the shared memory of each block first."""
@@ -192,19 +196,23 @@ __device__ T joined(T x, T y) { return @JOIN@; }
 
 extern "C" __global__ void combine_few(
     T* result, const Index* index, const T* values, int count, Place rows, Place columns) {
-  __shared__ Place at[@MOST@];
-  for (int k = threadIdx.x; k < count; k += blockDim.x) at[k] = row_of(index, k, rows);
+  __shared__ Place at[@MOST@ + 8];
+  for (int k = threadIdx.x; k < count + 8; k += blockDim.x) at[k] = k < count ? row_of(index, k, rows) : -1;
   __syncthreads();
   const Place e = (Place)blockIdx.x * blockDim.x + threadIdx.x;
   if (e >= count * columns) return;
   const int first = (int)(e / columns);
   const Place column = e - first * columns, row = at[first];
   bool is_later = false;
+  #pragma unroll 8
   for (int k = 0; k < first; ++k) is_later |= at[k] == row;
   if (is_later) return;
   T run = values[e];
-  for (int k = first + 1; k < count; ++k) {
-    if (at[k] == row) run = joined(run, values[k * columns + column]);
+  for (int k = first + 1; k < count; k += 8) {
+    unsigned equal = 0;
+    #pragma unroll
+    for (int n = 0; n < 8; ++n) equal |= (unsigned)(at[k + n] == row) << n;
+    for (; equal; equal &= equal - 1) run = joined(run, values[(k + __ffs(equal) - 1) * columns + column]);
   }
   T* element = result + row * columns + column;
   *element = joined(*element, run);
@@ -349,7 +357,8 @@ def _combined_floats(x: Any, index: Any, values: Any, combine: str) -> Any:
     if not count or not x.size:
         return result
     columns = values.size // count * (2 if x.dtype.kind == "c" else 1)
-    if count > MOST_FEW or count * count * columns > MOST_COMPARED:
+    most = min(MOST_FEW, max(ANY_FEW, MOST_JOINED * len(x)))
+    if count > most or count * count * columns > MOST_COMPARED:
         return _reduced_runs(result, index, values, combine, columns)
     kernel = _kernel("combine_few", few_text, combine, x.dtype, index.dtype)
     sizes = (np.int32(count), np.int64(len(x)), np.int64(columns))

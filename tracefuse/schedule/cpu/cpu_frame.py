@@ -47,8 +47,9 @@ BYTE_EDGES = (1 << 21, 16 << 20)
 """The classes of a larger region's bytes: in the caches of the cores, in the last cache, in memory."""
 
 
-FIXED, LEAST_FIXED = 32, 1 << 15
-"""The longest innermost loop, and the fewest elements, for which a kernel for one length pays."""
+FIXED, FIXED_TERMS, LEAST_FIXED = 64, 32, 1 << 15
+"""The longest innermost loop, the most terms of results beside one another, and the fewest elements, for which a kernel
+for one length pays."""
 
 SHORT_STRIDES, LEAST_STRIDED = (-1, 2, 3, 4), 1 << 13
 """The strides of inputs, in elements, for which kernels are compiled, and the most elements for which they are not."""
@@ -109,7 +110,7 @@ def _with_short_rows(region: Region, sizes: Sizes, generic: bool) -> Region:
     if region.nest.reduced and not loops[-1].reduced:
         terms = product(loop.extent for loop in region.nest.reduced)
         unless = "a result has many terms, or there is little work"
-        fixed.update(fixed_extents(sizes, terms, work(region), unless))
+        fixed.update(fixed_extents(sizes, terms, work(region), unless, FIXED_TERMS))
     return replace(region, fixed=tuple(fixed.items()))
 
 
@@ -132,7 +133,7 @@ def _with_short_strides(region: Region, sizes: Sizes) -> Region:
 
 def fixed_extents(
     sizes: Sizes, inner: Extent, elements: Extent,
-    unless: str = "the innermost loop is long, or there is little work",
+    unless: str = "the innermost loop is long, or there is little work", most: int = FIXED,
 ) -> dict[Symbol, int]:  # fmt: skip
     """Returns the sizes that the extent of a short innermost loop of much work consists of.
 
@@ -141,7 +142,7 @@ def fixed_extents(
     """
     if isinstance(inner, int):
         return {}
-    bound = minimum(FIXED - inner, elements - LEAST_FIXED)
+    bound = minimum(most - inner, elements - LEAST_FIXED)
     if sizes.at_most(bound, -1, unless):
         return {}
     return {s: fix(sizes, s, "short inner loops have constant bounds") for s in symbols(inner)}

@@ -193,8 +193,10 @@ def _packs_rows(body: Body, region: Region, kept: Sequence[Loop]) -> bool:
     extents = [substitute(loop.extent, body.index.known) for loop in kept]
     if len(kept) < 2 or extents[-1] == SHORT or not isinstance(product(extents), int):
         return False
-    least = min(region.fusion.values[output].dtype.itemsize for output in region.fusion.outputs)
-    return least >= PACKED_BYTES and is_nonnegative(product(extents) - SHORT)
+    types = [region.fusion.values[output].dtype for output in region.fusion.outputs]
+    parts = 2 if all(dtype.is_complex for dtype in types) else 1  # that a kernel stores one by one
+    least = min(dtype.itemsize for dtype in types)
+    return least >= PACKED_BYTES and is_nonnegative(product(extents) * parts - SHORT)
 
 
 def _fill_vectors(body: Body, region: Region, kept: Sequence[Loop]) -> bool:

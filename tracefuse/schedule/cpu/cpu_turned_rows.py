@@ -153,9 +153,24 @@ def _fills_vectors(length: Extent, sizes: Sizes) -> bool:
 
 
 def _is_masked(problem: CpuProblem, length: Extent) -> bool:
-    """Whether a row has a known length and the processor masks its last vector, which leaves nothing scalar."""
+    """Whether a row has a known length and the processor masks its last vector, which leaves nothing scalar.
+
+    It is not if functions wait for the sum of a row: their code is so long that the rows after it wait, too.
+    """
     reason = "rows of vectors, the last one masked, are not transposed"
-    return problem.region.masks and problem.sizes.at_most(length, FIXED, reason)
+    region = problem.region
+    if not region.masks or _functions_wait(region):
+        return False
+    return problem.sizes.at_most(length, FIXED, reason)
+
+
+def _functions_wait(region: Region) -> bool:
+    """Whether results of reductions alone are functions of sums, or sums of functions of other results of the row."""
+    weight = weights(region.fusion)
+    if any(region.full):
+        return False
+    repeated = len(region.reductions) > 1 and any(weight.values())
+    return repeated or any(weight[output] for output in region.parallel_outputs)
 
 
 def _is_unrolled(region: Region, inner: Sequence[Loop], length: Extent, sizes: Sizes) -> bool:
