@@ -104,12 +104,15 @@ class VectorLoop:
         """Return whether this processor has the instructions, and all statements have a form on vectors.
 
         Left to LLVM are loops of one iteration, those of functions that leave one element, which takes LLVM less time
-        than the lanes of a vector, and short bodies on a few elements of a vector.
+        than the lanes of a vector, short bodies on a few elements of a vector, and loops of a known length that need a
+        mask and have local arrays, which LLVM keeps in registers.
         """
         widths = self._widths
         if not (self._emitter.processor.masks or widths.fills_registers) or widths.trips == 1:
             return False
         if widths.leaves_one if is_long(self._loop.body) else widths.is_mostly_masked and not self._body.sums():
+            return False
+        if widths.trips is not None and not widths.fills_registers and self._body.has_local_arrays:
             return False
         if not widths.fills_registers and self._body.reads_what_it_writes():
             return False  # a processor does not forward elements that were stored under a mask to a load
@@ -213,10 +216,6 @@ class VectorLoop:
     def _iteration(self, counter: LlvmValue, lanes: int, left: LlvmValue | None, start: LlvmValue) -> None:
         """Emit the statements for elements from `counter` on. left: how many there are, if they may be fewer."""
         emitter, self._invariants.counter = self._emitter, counter
-        if left is not None and not left.text.startswith("%") and self._body.has_local_arrays:
-            # Else LLVM sees that nothing needs zeros behind the last element of a local array, and computes with what
-            # lies there, which may take long.
-            left = self._builder.emit(f'call i64 asm "", "=r,0"({left})', "i64", "left")
         first = counter if start.text == "0" else start.binary("add", counter, "nsw ")
         if self._loop.variable.name in self._body.names:
             emitter.variables[self._loop.variable.name] = numbers(self._builder, lanes, "i64") + first
