@@ -37,13 +37,14 @@ def test_long_bodies_of_vector_loops_run_one_vector_at_a_time(functions: int, co
 def test_unrolled_loops_count_with_their_iterations() -> None:
     x = np.ones((5000, 8), np.float32)
     assert interleaved(lambda x: np.exp(x).sum(-1), x) == [1]
-    assert interleaved(lambda x: x.sum(-1), x) == [4]
+    # Rows that are read whole and separated in registers run one vector at a time.
+    assert interleaved(lambda x: x.sum(-1), x) == [1 if host_processor().masks else 4]
 
 
 @pytest.mark.parametrize(("columns", "unrolled"), [(9, 1), (15, 1), (16, 0), (20, 0)])
 def test_loops_of_9_to_15_trips_are_a_vector_of_8_and_an_unrolled_rest(columns: int, unrolled: int) -> None:
-    """Where a mask of 16 lanes would leave a quarter of them idle at most, they are one masked vector."""
-    if columns == 15 and host_processor().masks:
+    """Where processors have masks they are one masked vector."""
+    if host_processor().masks:
         unrolled = 0
     x = np.arange(5000.0 * columns, dtype=np.float32).reshape(5000, columns) % 97
     (segment,) = fuse(lambda x: x.sum(-1)).segments(x)

@@ -9,12 +9,16 @@ import numpy as np
 import pytest
 
 from tracefuse import fuse
+from tracefuse.dtypes import float64, int64
+from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.llvm.loop_metadata import is_in_vectors
+from tracefuse.kernel.llvm.strided_windows import StridedPlace, StridedWindows
 from tracefuse.kernel.llvm.text_builder import host_processor
 
 pytestmark = pytest.mark.skipif(not host_processor().masks, reason="the processor has no masks for vectors")
 
 LENGTHS = (1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 33, 63, 65, 100, 127, 129, 257)
+_BUFFER = ir.Buffer("x", float64, 100)
 BEHIND = 8
 """Elements behind a result that no store may change."""
 
@@ -112,3 +116,44 @@ def test_columns_that_are_added_up_in_local_arrays(dtype: type) -> None:
         x = values[:, :columns].astype(dtype)
         assert is_in_vectors(totals.segments(x)[0].source)
         np.testing.assert_array_equal(totals(x), (x * x).sum(0, dtype=dtype))
+
+
+@pytest.mark.parametrize("width", [2, 3, 4, 5, 6, 8, 12])
+def test_elements_at_a_distance_are_read_with_those_near_them(width: int) -> None:
+    values = np.random.default_rng(0).integers(-9, 9, (65, width))
+    fused = fuse(lambda x: (x[::-1, 0] - x[:, width - 1] * 2, np.exp(x[:, 0] * 0) + x[:, width // 2]))
+    for rows in (1, 7, 8, 30, 65):
+        x = values[:rows].astype(np.float64)
+        differences, sums = fused(x)
+        np.testing.assert_array_equal(differences, x[::-1, 0] - x[:, width - 1] * 2)
+        np.testing.assert_array_equal(sums, 1 + x[:, width // 2])
+
+
+@pytest.mark.parametrize(("width", "dtype"), [(1, "complex64"), (2, "float64"), (3, "int8"), (6, "float32")])
+def test_elements_at_a_distance_are_stored_together(width: int, dtype: str) -> None:
+    fused = fuse(lambda x, y: x * y[:, None])
+    for length in (2, 7, 8, 16, 33):
+        x, memory = np.arange(length * width).astype(dtype).reshape(length, width), np.full((40, width), 1, dtype)
+        assert is_in_vectors(fused.segments(x, x[:, 0])[0].source)
+        fused.into(memory[:length], x, x[:, 0])
+        np.testing.assert_array_equal(memory[:length], x * x[:, :1])
+        np.testing.assert_array_equal(memory[length:], np.full((40 - length, width), 1, dtype))
+
+
+def test_elements_at_a_distance_from_positions_that_are_data() -> None:
+    random = np.random.default_rng(0)
+    table, x = random.integers(-9, 9, (40, 3)).astype(float), random.integers(0, 9, (21, 30))
+    positions = x.astype(np.int64)
+    expected = (x * table[positions, 1] + table[positions + np.arange(30), 2]).max(1)
+    fused = fuse(lambda t, p: (p * t[p, 1] + t[p + np.arange(30), 2]).max(1))
+    np.testing.assert_array_equal(fused(table, positions), expected)
+
+
+def test_windows_of_elements() -> None:
+    places = [
+        StridedPlace(_BUFFER, ("key",), offset, ir.Constant(0, int64), ir.Constant(4, int64), True)
+        for offset in (9, 0, 2, 7)
+    ]
+    windows = StridedWindows(places)
+    assert [windows.of(place).first.offset for place in places] == [7, 0, 0, 7]
+    assert windows.of(places[0]).offsets == (0, 2)

@@ -78,6 +78,9 @@ NOT_CACHES = {
     # State of one trace or one compilation.
     "frontend.calls.drawn_states.DrawnStates": "the call in progress",
     "kernel.llvm.vector_bodies.VectorBody": "the loop in progress",
+    "kernel.llvm.masked_vectors.MaskedVectors": "the iteration in progress",
+    "kernel.llvm.strided_vectors.WindowVectors": "the iteration in progress",
+    "kernel.llvm.hoisted_divisions.HoistedDivisions": "the function in progress",
     "kernel.llvm.vector_loops.VectorLoop": "the loop in progress",
     "kernel.llvm.vector_sums.VectorSums": "the loop in progress",
     "frontend.calls.input_texts.InputWriter": "the text in progress",

@@ -60,6 +60,7 @@ def body_text(
         begin, end = (LlvmValue(builder, f"%grid_{end}", "i64") for end in ("begin", "end"))
         if type_ != "i64":
             begin, end = begin.convert("trunc", type_), end.convert("trunc", type_)
+        emitter.divisions.begin_loop(emitter, variable, kernel.body)
         emitter.loop(variable, (begin, end, builder.literal(1, type_)), kernel.body, "", "")
     else:
         emitter.statements(kernel.body)

@@ -79,6 +79,15 @@ class HiddenInvariants:
         _, steps, _, _, changing = self._parted(index)
         return None if any(term != self._loop.variable for term, _ in changing) else steps
 
+    def is_data(self, name: str) -> bool:
+        """Return whether the loop defines a variable that is not its own."""
+        return name in self._changing and name != self._loop.variable.name
+
+    def terms(self, index: ir.Expression) -> tuple[Terms, int]:
+        """Return the summands of an index but for its constant, and that."""
+        _, steps, constant, invariant, changing = self._parted(index)
+        return (*invariant, *changing, (self._loop.variable, steps)), constant
+
     def _parted(self, index: ir.Expression) -> _Parts:
         """Return the parts of an index, which is asked for them many times."""
         if id(index) not in self._known:

@@ -45,8 +45,15 @@ def interleave_count(loop: ir.For, vector_bytes: int, *, in_vectors: bool = Fals
     count = MOST if length <= LONG_BODY // 2 else MOST // 2 if length <= LONG_BODY else 1
     if trips is None:
         return count if _waits(loop.body) else min(count, MOST // 2)
+    lanes = vector_bytes // widest(loop.body)
+    if in_vectors and trips % lanes:
+        # With the last ones masked; those of short bodies only if all have elements.
+        vectors = -(-trips // lanes)
+        at_once = 1 << (vectors - 1).bit_length()
+        if at_once <= (MOST_AT_ONCE if count == MOST else count) and (at_once == vectors or length >= _FUNCTION):
+            return at_once
     # A loop of fewer iterations than its vectors hold would run scalar code alone.
-    vectors = trips // (vector_bytes // widest(loop.body))
+    vectors = trips // lanes
     all_at_once = count == MOST and vectors <= MOST_AT_ONCE and vectors.bit_count() == 1
     return vectors if all_at_once else max(1, min(count, vectors))
 

@@ -45,17 +45,14 @@ class Optimization(NamedTuple):
 OPTIMIZED = Optimization(level=2, code_level=3, vectorizes=True)
 # A tenth of the time, for code that runs several times slower.
 UNOPTIMIZED = Optimization(level=0, code_level=0, vectorizes=False)
-# The passes for modules whose innermost loops are written in vectors, and the level of those after the first if the
-# module divides positions, which they move out of loops: a quarter and half of the time of the whole pipeline.
+# The passes for modules whose innermost loops are written in vectors: a quarter of the time of the whole pipeline.
 PASSES_OF_VECTORS = ("always_inliner", "sroa", "loop_rotate", "instruction_combine", "simplify_cfg", "new_gvn")
-LEVEL_OF_VECTORS = 1
 # The instructions of a basic block up to which statements are vectorized with each other (SLP): that takes time with
 # their square, and blocks as long are the bodies of loops, which are vectorized over iterations.
 MOST_OF_VECTORIZED_BLOCK = 400
 # A linker keeps the symbol names of everything it linked, about 10 KiB per kernel. After this many kernels it is
 # replaced, and it is freed with the last of its kernels.
 KERNELS_OF_LINKER = 64
-_DIVISION = re.compile(r" = [su]div i[0-9]+ \S+, %")
 _BLOCK_END = re.compile(r"^(?:[\w.]+:|\})", re.MULTILINE)
 
 
@@ -87,7 +84,7 @@ class Machine:
     @property
     def key(self) -> tuple[str, ...]:
         """Everything except its text that determines an object file, for cache keys."""
-        passes = f"{tuple(self.optimization)} {PASSES_OF_VECTORS} {LEVEL_OF_VECTORS} {MOST_OF_VECTORIZED_BLOCK}"
+        passes = f"{tuple(self.optimization)} {PASSES_OF_VECTORS} {MOST_OF_VECTORIZED_BLOCK}"
         settings = f"{passes} {streaming_stores.VERSION} {is_left_out()}"
         return (self.version, self.triple, self.cpu, self.features, settings)
 
@@ -122,19 +119,13 @@ class Machine:
     def _run_passes(self, module: Any, target_machine: Any, text: str, optimization: Optimization) -> None:
         with contextlib.ExitStack() as stack:
             in_vectors = bool(optimization.level) and is_in_vectors(text)
-            level = LEVEL_OF_VECTORS if in_vectors else optimization.level
             builder = stack.enter_context(
-                self._pass_builder(target_machine, text, level, vectorizes=optimization.vectorizes)
+                self._pass_builder(target_machine, text, optimization.level, vectorizes=optimization.vectorizes)
             )
-            passes = _passes_of_vectors(text) if in_vectors else builder.getModulePassManager()
+            passes = _passes_of_vectors() if in_vectors else builder.getModulePassManager()
             manager = stack.enter_context(contextlib.closing(passes))
             run = _without_lock("LLVMPY_RunNewModulePassManager") or _run
             run(manager, module, builder)
-            if in_vectors and _divides(text):
-                manager = stack.enter_context(contextlib.closing(builder.getFunctionPassManager()))
-                run = _without_lock("LLVMPY_RunNewFunctionPassManager") or _run
-                for function in [one for one in module.functions if not one.is_declaration]:
-                    run(manager, function, builder)
 
     def _inline_guards(self, module: Any, target_machine: Any, text: str, optimization: Optimization) -> None:
         """Inline the vector variants of guards, now that loops call them, and remove the unused ones."""
@@ -278,17 +269,12 @@ def _longest_block(text: str) -> int:
     return max((block.count("\n") for block in _BLOCK_END.split(text)), default=0)
 
 
-def _divides(text: str) -> bool:
-    """Return whether a module divides integers by others than constants."""
-    return _DIVISION.search(text) is not None
-
-
-def _passes_of_vectors(text: str) -> Any:
+def _passes_of_vectors() -> Any:
     """Return the passes for a module whose innermost loops are written in vectors."""
     from llvmlite import binding
 
     manager = binding.create_new_module_pass_manager()
-    for name in PASSES_OF_VECTORS[: 1 if _divides(text) else None]:
+    for name in PASSES_OF_VECTORS:
         getattr(manager, f"add_{name}_pass")()
     return manager
 

@@ -17,6 +17,7 @@ from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.llvm import linked_calls, scalar_ops
 from tracefuse.kernel.llvm.hidden_infinities import HiddenInfinities
 from tracefuse.kernel.llvm.hidden_invariants import HiddenInvariants, hide, is_invariant
+from tracefuse.kernel.llvm.hoisted_divisions import HoistedDivisions
 from tracefuse.kernel.llvm.interleaving import interleave_count, split_short
 from tracefuse.kernel.llvm.loop_metadata import Metadata
 from tracefuse.kernel.llvm.masked_rests import masked_vectors
@@ -70,6 +71,7 @@ class Emitter:
         self.access_group: str | None = None
         # Of the innermost vector loop that is being emitted.
         self.invariants: HiddenInvariants | None = None
+        self.divisions = HoistedDivisions(kernel)
         # The accesses of the iteration of a vector loop that is being emitted in vectors.
         self.vectors: MaskedVectors | None = None
         # The declarations of functions that move and multiply tiles, by symbol.
@@ -96,6 +98,8 @@ class Emitter:
             case ir.Cast():
                 value = self.expression(e.argument, index=index)
                 return scalar_ops.cast(value, e.argument.dtype, e.dtype, self.processor)
+            case ir.Call() if (known := self.divisions.value(e)) is not None:
+                return known
             case ir.Call():
                 if index and e.name in _INDEX_OPERATIONS and self.is_plain_index(e):
                     a, b = (self.expression(argument, index=True) for argument in e.arguments)
@@ -239,11 +243,11 @@ class Emitter:
         value = self.expression(s.value)
         if value.type == "i1":
             value = value.convert("zext", "i8")
-        address, aligned = self.address(s.buffer, s.index), alignment(s.buffer)
+        aligned = alignment(s.buffer)
         if self.vectors is not None:
-            streamed = s.cache == "streaming" and self._is_streamed(s.buffer)
-            self.vectors.store(value, address, s.buffer, aligned, streamed)
+            self.vectors.store(s, value, aligned, s.cache == "streaming" and self._is_streamed(s.buffer))
             return
+        address = self.address(s.buffer, s.index)
         group = self._streaming_group(s.buffer) if s.cache == "streaming" else self._group()
         self.builder.line(f"store {value}, {address}, align {aligned}{group}")
 
@@ -303,6 +307,11 @@ class Emitter:
             self.bind_position(s.variable, self.expression(s.start, index=True))
             self.statements(s.body)
             return
+        outer = self.divisions.begin_loop(self, s.variable, s.body)
+        self._loop(s)
+        self.divisions.end_loop(outer)
+
+    def _loop(self, s: ir.For) -> None:
         if linked_calls.call_plain(self, s) or (s.kind == "vector" and emit_in_vectors(self, s)):
             return
         s = replace(s, kind="serial") if s.kind == "vector" and carries_states(s) else s

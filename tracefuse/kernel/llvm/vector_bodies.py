@@ -12,13 +12,11 @@ from tracefuse.kernel.llvm import float32_math, scalar_ops
 from tracefuse.kernel.llvm.hidden_invariants import HiddenInvariants, parts
 from tracefuse.kernel.llvm.interleaving import PLAIN, known_trips
 from tracefuse.kernel.llvm.plain_loops import inlined, slope
+from tracefuse.kernel.llvm.strided_windows import Access, StridedPlace, StridedWindows, are_stored_together
 from tracefuse.kernel.llvm.text_builder import Builder, LlvmValue, NotInVectorsError, Processor
 
 _SOME_LANES = 2
 """The elements of the vectors that show whether an expression has a form on vectors."""
-
-_NEAR = 8
-"""The largest distance of elements that LLVM loads with those between them."""
 
 _GATHERED = 3
 """The gathered elements for each stored one from which on a loop does more than to move elements."""
@@ -88,31 +86,23 @@ class VectorBody:
     def reads_what_it_writes(self) -> bool:
         """Whether an iteration of an outer loop may read what the one before has written, as running sums do.
 
-        Columns of adjacent elements that are added up in local arrays do not count: these are stored without a mask.
+        Columns that are added up in local arrays do not count: these are stored without a mask.
         """
         stored = {s.buffer.name: s.buffer for s in ir.walk_statements(self.statements) if isinstance(s, ir.Store)}
-        if all(buffer.space == "local" for buffer in stored.values()) and not self._gathered():
+        if all(buffer.space == "local" for buffer in stored.values()):
             return False
         return any(
             isinstance(part, ir.Load) and part.buffer.name in stored
             for s in ir.walk_statements(self.statements) for part in self._values(s)
         )  # fmt: skip
 
-    def has_local_arrays(self) -> bool:
-        """Whether an iteration accesses an array of the kernel itself."""
-        statements = list(ir.walk_statements(self.statements))
-        stored = [s.buffer for s in statements if isinstance(s, ir.Store)]
-        loaded = [part.buffer for s in statements for part in self._values(s) if isinstance(part, ir.Load)]
-        return any(buffer.space == "local" for buffer in (*stored, *loaded))
-
     def invariant_loads(self) -> dict[tuple[str, ir.Expression], ir.Load]:
         """Return the loads of elements that all iterations read and none writes, by buffer and place."""
-        stored = [s.buffer for s in ir.walk_statements(self.statements) if isinstance(s, ir.Store)]
         return {
             (part.buffer.name, self.place(part.index)): replace(part, index=self.place(part.index))
             for s in self.statements
             for part in self._values(s)
-            if isinstance(part, ir.Load) and self.step(part.index) == 0 and _is_apart(part.buffer, stored)
+            if isinstance(part, ir.Load) and self.step(part.index) == 0 and _is_apart(part.buffer, self._stored)
         }
 
     def begin_copy(self, loop: ir.For, number: int) -> None:
@@ -139,26 +129,81 @@ class VectorBody:
 
     def distance(self, index: ir.Expression) -> ir.Expression | None:
         """Return by how many positions an index grows with each iteration; None for an index that is not linear."""
-        return slope(self.place(index), self.variable)
-
-    def _is_near(self, index: ir.Expression) -> bool:
-        """Return whether an iteration reads an element a few places behind the one before, or before it."""
-        distance = self.distance(index)
-        return isinstance(distance, ir.Constant) and abs(int(distance.value.real)) <= _NEAR
+        place = self.place(index)
+        if any(isinstance(e, ir.Variable) and self._invariants.is_data(e.name) for e in parts(place)):
+            return None
+        return slope(place, self.variable)
 
     def is_possible(self) -> bool:
         """Return whether all statements have a form on vectors, and LLVM has no better one."""
-        return self._are_possible(self.statements) and not self._moves_elements()
+        return self._are_possible(self.statements) and self._windows_are_possible() and not self._moves_elements()
 
     def _moves_elements(self) -> bool:
-        """Return whether the loop mainly gathers elements that it stores, which LLVM does one by one."""
-        stores = sum(isinstance(s, ir.Store) for s in ir.walk_statements(self.statements))
+        """Return whether the loop mainly gathers elements that it stores, which LLVM does one by one.
+
+        Sums in local arrays are not stored for good.
+        """
+        stores = sum(access.stores and access.buffer.space != "local" for access in self._accesses)
         return 0 < self._gathered() < _GATHERED * stores
 
     def _gathered(self) -> int:
-        """Return how many loads are of elements that are not adjacent."""
-        parts_ = (part for s in ir.walk_statements(self.statements) for part in self._values(s))
-        return sum(isinstance(part, ir.Load) and self.step(part.index) is None for part in parts_)
+        """Return how many loads are of elements far from all others."""
+        return sum(
+            not access.stores and (access.place is None or not self.windows.of(access.place).is_dense)
+            for access in self._accesses
+        )
+
+    @functools.cached_property
+    def _accesses(self) -> list[Access]:
+        """The loads of elements that are not adjacent, and all stores, in order."""
+        return list(self._accesses_of(self.statements))
+
+    def _accesses_of(self, body: Sequence[ir.Statement]) -> Iterator[Access]:
+        for s in body:
+            if isinstance(s, ir.For):
+                for number in copies(s):
+                    self.begin_copy(s, number)
+                    yield from self._accesses_of(s.body)
+                continue
+            for part in self._values(s):
+                if isinstance(part, ir.Load) and self.step(part.index) not in (0, 1):
+                    yield Access(part.buffer, self.place_of(part.buffer, part.index), stores=False)
+            if isinstance(s, ir.Store):
+                place = None if self.step(s.index) == 1 else self.place_of(s.buffer, s.index, stores=True)
+                yield Access(s.buffer, place, stores=True)
+
+    @functools.cached_property
+    def windows(self) -> StridedWindows:
+        """The elements at a distance that an iteration reads, and those that it writes."""
+        return StridedWindows(access.place for access in self._accesses if access.place is not None)
+
+    def place_of(self, buffer: ir.Buffer, index: ir.Expression, *, stores: bool = False) -> StridedPlace | None:
+        """Return where an element at a distance is; None for another element. stores: what is done with it."""
+        distance = self.distance(index)
+        if distance is None:
+            return None
+        place = self.place(index)
+        terms, offset = self._invariants.terms(place)
+        is_apart = stores or _is_apart(buffer, self._stored)
+        return StridedPlace(
+            buffer, (buffer.name, stores, terms, 0 if is_apart else offset), offset, place, distance, is_apart
+        )
+
+    @functools.cached_property
+    def _stored(self) -> list[ir.Buffer]:
+        stored = (s.buffer for s in ir.walk_statements(self.statements) if isinstance(s, ir.Store))
+        return list({buffer.name: buffer for buffer in stored}.values())
+
+    def _windows_are_possible(self) -> bool:
+        """Return whether stores are of adjacent elements, or of all elements of windows together.
+
+        At some distances LLVM's code for windows is faster.
+        """
+        windows = {self.windows.of(a.place): a.stores for a in self._accesses if a.place is not None}
+        return all(
+            not window.has_many_shuffles and (not stores or are_stored_together(window, self._accesses, _is_apart))
+            for window, stores in windows.items()
+        )
 
     def _are_possible(self, body: Sequence[ir.Statement]) -> bool:
         return all(map(self._is_possible, body))
@@ -172,7 +217,7 @@ class VectorBody:
                 return False
             case ir.Declare() | ir.Assign() | ir.Accumulate() if s.variable.dtype.is_half:
                 return False
-            case ir.Store() if self.step(s.index) != 1 or s.block is not None:
+            case ir.Store() if s.block is not None or (self.step(s.index) != 1 and self.distance(s.index) is None):
                 return False
             case ir.Let() | ir.Store() | ir.Accumulate() | ir.Comment() | ir.Declare() | ir.Assign():
                 return all(map(self._has_form, self._values(s)))
@@ -181,10 +226,6 @@ class VectorBody:
     def _has_form(self, e: ir.Expression) -> bool:
         """Return whether an expression has a form on vectors, if its arguments have."""
         match e:
-            case ir.Load():
-                # Elements near each other are left to LLVM, which loads them with those between them.
-                step = self.step(e.index)
-                return step in (0, 1) or (step is None and not self._is_near(e.index))
             case ir.Cast():
                 is_plain = not (e.dtype.is_half or e.argument.dtype.is_half)
             case ir.Call():
@@ -194,6 +235,14 @@ class VectorBody:
         return is_plain or _is_written_in_vectors(e, self._processor)
 
     @functools.cached_property
+    def has_local_arrays(self) -> bool:
+        """Whether statements read or write local arrays."""
+        loads = (
+            p.buffer for s in ir.walk_statements(self.statements) for p in self._values(s) if isinstance(p, ir.Load)
+        )
+        return any(buffer.space == "local" for buffer in (*self._stored, *loads))
+
+    @functools.cached_property
     def has_rare_paths(self) -> bool:
         """Whether a function has a second formula for rare arguments."""
         return any(
@@ -201,6 +250,16 @@ class VectorBody:
             for s in ir.walk_statements(self.statements)
             for part in self._values(s)
         )
+
+
+def copies(loop: ir.For) -> range:
+    """Return what the variable of an unrolled loop is in its copies."""
+    trips = known_trips(loop)
+    if trips is None or loop.kind != "unroll":
+        return range(0)
+    assert isinstance(loop.start, ir.Constant)
+    first = int(loop.start.value.real)
+    return range(first, first + trips)
 
 
 def _is_apart(buffer: ir.Buffer, stored: Sequence[ir.Buffer]) -> bool:

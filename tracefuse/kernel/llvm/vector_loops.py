@@ -14,8 +14,8 @@ from segments.lazy_dataclasses import dataclass
 from tracefuse import dtypes
 from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.llvm.hidden_invariants import HiddenInvariants
-from tracefuse.kernel.llvm.interleaving import has_long_body, interleave_count, known_trips, widest
-from tracefuse.kernel.llvm.masked_vectors import MaskedVectors, below, numbers
+from tracefuse.kernel.llvm.interleaving import has_long_body, interleave_count, is_long, known_trips, widest
+from tracefuse.kernel.llvm.masked_vectors import MaskedVectors, numbers
 from tracefuse.kernel.llvm.text_builder import LlvmValue
 from tracefuse.kernel.llvm.vector_bodies import VectorBody
 from tracefuse.kernel.llvm.vector_sums import VectorSums
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from tracefuse.kernel.llvm.statements import Emitter
 
 _ONE = ir.Constant(1, dtypes.int64)
-
-_MOST_AND_ONE = 16
-"""The most iterations of a loop that is faster without a mask if one is left beyond whole vectors."""
 
 
 def emit_in_vectors(emitter: Emitter, loop: ir.For) -> bool:
@@ -58,18 +55,28 @@ class Widths:
         return self.trips is not None and self.trips <= self.wide
 
     @property
+    def leaves_one(self) -> bool:
+        """Whether whole registers leave a single element."""
+        return self.trips is not None and self.trips > self.lanes and self.trips % self.lanes == 1
+
+    @property
+    def is_mostly_masked(self) -> bool:
+        """Whether a quarter or more of the only vector has no elements."""
+        return self.trips is not None and 4 * self.trips <= 3 * self.lanes
+
+    @property
     def fills_registers(self) -> bool:
         """Whether no iteration needs a mask."""
         return self.trips is not None and self.trips % self.lanes == 0
 
 
-def _widths_of(loop: ir.For, vector_bytes: int) -> Widths:
-    """Return the widths of the iterations of a loop."""
+def _widths_of(loop: ir.For, vector_bytes: int, *, copies: bool) -> Widths:
+    """Return the widths of the iterations of a loop. copies: whether an iteration may have several registers."""
     trips, lanes = known_trips(loop), vector_bytes // widest(loop.body)
     if trips is not None and trips < lanes:
         lanes = 1 << max(trips - 1, 1).bit_length()
         return Widths(lanes, lanes, trips)
-    registers = interleave_count(loop, vector_bytes, in_vectors=True)
+    registers = interleave_count(loop, vector_bytes, in_vectors=True) if copies else 1
     return Widths(lanes * (1 << registers.bit_length() - 1), lanes, trips)
 
 
@@ -79,9 +86,9 @@ class VectorLoop:
     def __init__(self, emitter: Emitter, loop: ir.For) -> None:
         self._emitter, self._builder, self._loop = emitter, emitter.builder, loop
         self._read: dict[tuple[str, ir.Expression], LlvmValue] = {}
-        self._widths = _widths_of(loop, emitter.processor.vector_bits // 8)
         self._invariants = HiddenInvariants(loop, self._builder, self._is_index, emitter.index, hides=False)
         self._body = VectorBody(loop, self._invariants, self._is_index, emitter.processor)
+        self._widths = _widths_of(loop, emitter.processor.vector_bits // 8, copies=not self._body.windows)
         self._sums = VectorSums(emitter, self._body.sums(), self._widths.wide, self._widths.lanes)
 
     def _is_index(self, e: ir.Expression) -> bool:
@@ -94,30 +101,22 @@ class VectorLoop:
         return self._emitter.is_plain_index(e)
 
     def is_possible(self) -> bool:
-        """Return whether this processor has the instructions, and all statements have a form on vectors."""
+        """Return whether this processor has the instructions, and all statements have a form on vectors.
+
+        Left to LLVM are loops of one iteration, those of functions that leave one element, which takes LLVM less time
+        than the lanes of a vector, short bodies on a few elements of a vector, and loops of a known length that need a
+        mask and have local arrays, which LLVM keeps in registers.
+        """
         widths = self._widths
-        if not (widths.fills_registers or (self._emitter.processor.masks and self._is_worth_a_mask())):
+        if not (self._emitter.processor.masks or widths.fills_registers) or widths.trips == 1:
+            return False
+        if widths.leaves_one if is_long(self._loop.body) else widths.is_mostly_masked and not self._body.sums():
+            return False
+        if widths.trips is not None and not widths.fills_registers and self._body.has_local_arrays:
             return False
         if not widths.fills_registers and self._body.reads_what_it_writes():
             return False  # a processor does not forward elements that were stored under a mask to a load
         return widths.trips != 0 and self._sums.are_possible(self._body.names) and self._body.is_possible()
-
-    def _is_worth_a_mask(self) -> bool:
-        """Return whether a loop that fills no registers is faster with its last one masked.
-
-        Of a known length, others are left to LLVM (`kernel/llvm/masked_rests.py`): a few elements are faster one by
-        one, LLVM begins the functions of several vectors of 64-bit elements at once, and it keeps local arrays in
-        registers, where a processor would not forward elements that were stored under a mask.
-        """
-        trips, element = self._widths.trips, widest(self._loop.body)
-        if trips is None:
-            return True
-        if self._body.has_local_arrays():
-            return False
-        lanes = self._emitter.processor.vector_bits // 8 // element
-        if trips < lanes:
-            return 8 * trips >= (6 if self._sums.are_extremes else 7) * lanes
-        return (trips > _MOST_AND_ONE or trips % lanes > 1) and not (element == 8 and has_long_body(self._loop))
 
     def emit(self) -> None:
         """Emit the loop."""
@@ -217,10 +216,9 @@ class VectorLoop:
     def _iteration(self, counter: LlvmValue, lanes: int, left: LlvmValue | None, start: LlvmValue) -> None:
         """Emit the statements for elements from `counter` on. left: how many there are, if they may be fewer."""
         emitter, self._invariants.counter = self._emitter, counter
-        mask = None if left is None else below(self._builder, left, lanes)
         first = counter if start.text == "0" else start.binary("add", counter, "nsw ")
         if self._loop.variable.name in self._body.names:
             emitter.variables[self._loop.variable.name] = numbers(self._builder, lanes, "i64") + first
-        emitter.vectors = MaskedVectors(emitter, self._body, self._sums, self._read, first, lanes, mask)
+        emitter.vectors = MaskedVectors(emitter, self._body, self._sums, self._read, first, lanes, left)
         emitter.statements(self._body.statements)
         emitter.vectors = None

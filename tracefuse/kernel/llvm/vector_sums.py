@@ -43,11 +43,6 @@ class VectorSums:
             for s in self._statements
         )
 
-    @property
-    def are_extremes(self) -> bool:
-        """Whether there are reductions, all of them minima or maxima."""
-        return bool(self._sums) and all(s.operation in _PREDICATES for s in self._statements)
-
     def begin(self) -> None:
         """Emit the neutral elements of the accumulators."""
         for name, s in self._sums.items():
