@@ -106,5 +106,6 @@ def test_functions_with_other_constants_share_code_also_on_disk(tmp_path: Path) 
             for factor in (1.7, 0.3, -2.9, 5.1):
                 shifted = fuse(lambda x, factor=factor: x[:, 1:] * factor + 11.3)
                 np.testing.assert_allclose(shifted(x), x[:, 1:] * factor + 11.3, rtol=1e-12)
+            tracefuse.wait_for_compilation()
         assert compiled() - before == (0 if run else 2)
         assert len(list(tmp_path.glob("cpu-*"))) == 2

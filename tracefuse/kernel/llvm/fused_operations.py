@@ -8,7 +8,7 @@ A product that one sum of its basic block reads, and nothing else, is fused with
 A product with other readers is rounded for all of them, so that `p - p` is zero. On processors without fused
 multiply-add, LLVM rounds twice (`llvm.fmuladd`).
 
-A sum that LLVM may reorder keeps its flags, and so do the products that it reads.
+A sum that LLVM may reorder keeps its flags, and so do the products that it reads. Under `fast_math` LLVM contracts.
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ FLAG = "contract "
 
 REORDERED = "reassoc "
 """The flag of sums whose order LLVM chooses."""
+
+_APPROXIMATES = "afn "
+"""A flag of operations under `fast_math`."""
 
 _OPERAND = r"(%[\w.]+|splat \([^()]*\)|<[^<>]*>|[^\s,%<]+)"
 _TYPE = r"(float|double|<\d+ x (?:float|double)>)"
@@ -101,8 +104,8 @@ def with_fused_operations(text: str, declarations: dict[str, str], *, reorders: 
 def _without_flag(lines: list[str]) -> list[str]:
     """Return the lines that are left, without the flag except in sums that LLVM may reorder and what they read."""
     kept = {name for line in lines if REORDERED in line for name in _NAME.findall(line)}
-    return [
-        line.replace(FLAG, "", 1) if FLAG in line and line.split(" = ", 1)[0].strip() not in kept else line
-        for line in lines
-        if line
-    ]
+    return [line if _keeps_flag(line, kept) else line.replace(FLAG, "", 1) for line in lines if line]
+
+
+def _keeps_flag(line: str, kept: set[str]) -> bool:
+    return _APPROXIMATES in line or line.split(" = ", 1)[0].strip() in kept

@@ -43,6 +43,8 @@ class VectorBody:
             processor,
         )
         self._places: dict[str, ir.Expression] = {}
+        # Of the unrolled loops, by their variables: with the statements that only say where elements are.
+        self._bodies: dict[str, tuple[ir.Statement, ...]] = {}
         # By identity, while the places of variables are the same.
         self._known: dict[int, tuple[ir.Expression, ir.Expression, int | None]] = {}
         self._find_places(loop.body)
@@ -61,6 +63,7 @@ class VectorBody:
         needed: list[ir.Statement] = []
         for s in reversed(body):
             if isinstance(s, ir.For):
+                self._bodies[s.variable.name] = s.body
                 self.begin_copy(s, 0)
                 s = replace(s, body=self._needed(s.body))
             elif isinstance(s, ir.Let) and s.variable.name not in self.names:
@@ -109,7 +112,7 @@ class VectorBody:
         """Begin the iteration of an unrolled loop in which its variable is `number`."""
         self._known.clear()
         self._places[loop.variable.name] = ir.Constant(number, loop.variable.dtype)
-        self._find_places(loop.body)
+        self._find_places(self._bodies[loop.variable.name])
 
     def place(self, index: ir.Expression) -> ir.Expression:
         """Return an index in terms of the loop's variable and of those before the loop."""

@@ -19,6 +19,7 @@ from tracefuse.ir.extents import (
     Symbol,
     ceildiv,
     floordiv,
+    maximum,
     minimum,
     product,
     substitute,
@@ -222,7 +223,7 @@ def open_tasks(
     if not inside:
         yield open_grid(body, loops, extra)
         return
-    step = floordiv(most, elements) + 1
+    step = floordiv(most, maximum(elements, 1)) + 1
     grid, tile = open_grid(body, outer, ceildiv(inside[0].extent, step))
     further: Extent = symbol("inner_part", extent=extra)
     with contextlib.ExitStack() as stack:
