@@ -42,7 +42,7 @@ def texts(x: Any) -> Any:
 
 
 def labels(x: Any) -> Any:
-    return np.char.upper(np.array(["a", "b"])[(x > 0).astype(int)])
+    return np.char.upper(np.array(["a", "b"])[(x > 0).astype(int)]), x.dtype
 
 
 def names_of_cases(x: Any) -> Any:

@@ -41,14 +41,16 @@ def run_function(function: Callable[..., Any], roots: CallRoots) -> Any:
     arguments = roots.arguments if roots.bound is None else (roots.bound, *roots.arguments)
     result = function(*arguments, **roots.keywords)
     leaves, structure = pytrees.flatten(result)
-    if all(getattr(leaf, "base", None) is None for leaf in leaves):
+    if not any(map(_is_view, leaves)):
         return result
     argument_ids = set(map(id, pytrees.flatten((list(arguments), dict(roots.keywords)))[0]))
-    copies = [
-        leaf.copy() if getattr(leaf, "base", None) is not None and id(leaf) not in argument_ids else leaf
-        for leaf in leaves
-    ]
+    copies = [leaf.copy() if _is_view(leaf) and id(leaf) not in argument_ids else leaf for leaf in leaves]
     return pytrees.unflatten(structure, copies)
+
+
+def _is_view(leaf: Any) -> bool:
+    """Whether a leaf is an array in the memory of another one. Dtypes have a `base`, too."""
+    return hasattr(leaf, "__array__") and getattr(leaf, "base", None) is not None
 
 
 def leave_to_function(name: str, count: int, difference: str | None) -> None:
