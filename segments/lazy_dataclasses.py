@@ -66,16 +66,22 @@ def _generated(cls: type, name: str) -> Any:
     namespace: dict[str, Any] = {"__doc__": "A twin."}  # without one, `dataclasses` writes the signature, slowly
     if hasattr(cls, "__post_init__"):
         namespace["__post_init__"] = cls.__post_init__
-    twin = dataclasses.make_dataclass(
-        cls.__name__,
-        fields,
-        namespace=namespace,
-        slots=cls.__dictoffset__ == 0,
-        init=name == "__init__",
-        repr=name == "__repr__",
-        eq=name in ("__eq__", "__hash__"),
-        unsafe_hash=name == "__hash__",
-    )
+    try:
+        twin = dataclasses.make_dataclass(
+            cls.__name__,
+            fields,
+            namespace=namespace,
+            slots=cls.__dictoffset__ == 0,
+            init=name == "__init__",
+            repr=name == "__repr__",
+            eq=name in ("__eq__", "__hash__"),
+            unsafe_hash=name == "__hash__",
+        )
+    except RuntimeError as error:
+        # Python 3.11 replaces what interrupts `__set_name__`.
+        if isinstance(error.__cause__, KeyboardInterrupt):
+            raise error.__cause__ from None
+        raise
     method = vars(twin)[name]
     method.__qualname__ = f"{cls.__qualname__}.{name}"
     return method

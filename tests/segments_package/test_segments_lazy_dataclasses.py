@@ -74,3 +74,19 @@ class Pickled:
 def test_methods_that_a_class_writes_stay_and_its_instances_can_be_pickled() -> None:
     assert hash(Pickled(3)) == 11
     assert pickle.loads(pickle.dumps(Pickled(3))) == Pickled(3)
+
+
+def test_an_interrupt_while_methods_are_generated_is_an_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
+    @lazy_dataclasses.dataclass()
+    class Pair:
+        left: int
+        right: int
+
+    def interrupt(*arguments: object, **named: object) -> None:
+        raise RuntimeError("Error calling __set_name__ on 'Field' instance") from KeyboardInterrupt()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(dataclasses, "make_dataclass", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            Pair(1, 2)
+    assert Pair(1, 2).right == 2
