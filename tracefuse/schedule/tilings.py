@@ -53,9 +53,9 @@ class SizeClasses:
         return next((k for k, edge in enumerate(self.edges) if value <= edge), len(self.edges))
 
     def representative(self, index: int) -> float:
-        """Returns a size in the middle of a class: the geometric mean of its bounds."""
+        """Returns a size in the middle of a class: the geometric mean of its bounds. An empty extent counts as 1."""
         if isinstance(self.extent, int):
-            return self.extent
+            return max(self.extent, 1)
         low = self.edges[index - 1] + 1 if index else max(self.edges[0] // 4, 1)
         high = self.edges[index] if index < len(self.edges) else 8 * self.edges[-1]
         return math.sqrt(low * high)

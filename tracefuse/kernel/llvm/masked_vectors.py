@@ -118,7 +118,7 @@ class MaskedVectors:
     def _gathered(self, e: ir.Load, pointer: str, aligned: int) -> LlvmValue:
         """Emit the loads of elements at positions that are data; behind the last one they are like the first one."""
         builder, type_, lanes = self.builder, memory_type(e.dtype), self.lanes
-        positions = self._emitter.index(e.index)
+        positions = builder.spread(self._emitter.index(e.index), numbers(builder, lanes, "i64"))[0]
         if self._mask is not None:
             first = builder.emit(f"extractelement {positions}, i64 0", "i64")
             positions = self._mask.select(positions, first)

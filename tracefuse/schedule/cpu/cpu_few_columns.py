@@ -101,7 +101,9 @@ def _accepts(problem: CpuProblem) -> Verdict:
     rows, columns = nest.loops[-2:]
     meets_rows = runs.run == 1 and _meets_rows(runs.region, rows, columns)
     most = MOST_BESIDE_ROWS[is_light(runs.region)] if meets_rows else MOST_COLUMNS
-    much = maximum(rows.extent * columns.extent - LEAST_WORK, rows.extent - LEAST_ROWS)
+    elements = rows.extent * columns.extent
+    # Of no columns, many rows are no work.
+    much = maximum(elements - LEAST_WORK, minimum(rows.extent, elements) - LEAST_ROWS)
     bound = minimum(most - columns.extent, much)
     lanes = LANES
     if sizes.at_most(bound, -1, "rows of many columns fill vectors, and little work is one launch"):
