@@ -178,8 +178,12 @@ def _separated(
 def _every(builder: Builder, vectors: Sequence[LlvmValue], offset: int) -> LlvmValue:
     """Return the elements `offset`, `offset` + len(vectors), ... of vectors that lie one behind the other."""
     count, lanes = len(vectors), vectors[0].lanes
-    places = [divmod(offset + number * count, lanes) for number in range(lanes)]
-    value = vectors[0]
+    return _picked(builder, vectors, [divmod(offset + number * count, lanes) for number in range(lanes)])
+
+
+def _picked(builder: Builder, vectors: Sequence[LlvmValue], places: Sequence[tuple[int, int]]) -> LlvmValue:
+    """Return a vector of elements of several vectors. places: for each lane the vector, by number, and its lane."""
+    lanes, value = vectors[0].lanes, vectors[0]
     for number, vector in enumerate(vectors[1:], 1):
         chosen = [
             None if of > number else lanes + place if of == number else place if number == 1 else lane
@@ -204,15 +208,8 @@ def _interleaved(builder: Builder, vectors: Sequence[LlvmValue]) -> list[LlvmVal
         ]
     results: list[LlvmValue] = []
     for number in range(count):
-        places = [divmod(number * lanes + lane, count) for lane in range(lanes)]
-        value = vectors[0]
-        for of, vector in enumerate(vectors[1:], 1):
-            chosen = [
-                None if own > of else lanes + place if own == of else place if of == 1 else lane
-                for lane, (place, own) in enumerate(places)
-            ]
-            value = _shuffled(builder, value, vector, chosen)
-        results.append(value)
+        elements = (divmod(number * lanes + lane, count) for lane in range(lanes))
+        results.append(_picked(builder, vectors, [(of, place) for place, of in elements]))
     return results
 
 
