@@ -12,7 +12,7 @@ import pytest
 
 import tracefuse
 import tracefuse.dtypes
-from tests.ops import type_cases
+from tests.ops import type_cases, type_differences
 from tests.ways import backend_of
 from tracefuse import FusionDefinition, fuse
 from tracefuse.compiler.executable import Executable
@@ -33,7 +33,7 @@ GENERATORS = {
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_types_kinds_values_and_refusals_are_numpys(generator: Callable[[], Iterator[type_cases.Case]]) -> None:
     cases = type_cases.covering(generator())[:: GENERATORS[generator]]
-    found = type_cases.differences(cases)
+    found = type_differences.differences(cases)
     wrong = [f"{case.name}{case.told}: {differs}" for case, differs, reason in found if not reason]
     assert len(cases) > 60
     assert not wrong, f"{len(wrong)} of {len(cases)}:\n" + "\n".join(wrong[:40])
@@ -42,7 +42,7 @@ def test_types_kinds_values_and_refusals_are_numpys(generator: Callable[[], Iter
 @pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore::numpy.exceptions.ComplexWarning")
 def test_kernels_give_the_types_and_values_of_the_reference() -> None:
     cases = type_cases.covering(type_cases.with_two_arrays(), seed=1)[:40]
-    found = type_cases.differences(cases, "auto", 40)
+    found = type_differences.differences(cases, "auto", 40)
     assert not [f"{case.name}{case.told}: {differs}" for case, differs, reason in found if not reason]
 
 

@@ -11,7 +11,7 @@ from tracefuse.errors import InternalError, UnsupportedError
 CALLS = ((0, "C"), (1, "strided"), (0, "Fortran"), (1, "C"))
 
 SAMPLE = {
-    "agent_programs": ("Flock.tick", "make_decayed"),
+    "agent_programs": ("Flock.tick",),
     "buffer_programs": ("Editor.apply", "evaluate_rpn"),
     "course_programs": ("described_network", "Tally.merge"),
     "estimation_programs": ("resample_particles",),
@@ -24,6 +24,7 @@ SAMPLE = {
     "image_programs": ("convolve2d", "downsample"),
     "matrix_programs": ("kabsch", "ridge"),
     "network_programs": ("AnyOptimizer.update", "boosted", "differentiate"),
+    "optimizer_programs": ("make_decayed",),
     "programs_of_assignment": ("relu_in_place", "life", "fill_missing", "sobel_x"),
     "programs_of_creation": ("causal_attention", "positional_encoding", "checkerboard"),
     "programs_of_scalars": ("normal_pdf", "morton"),

@@ -14,6 +14,7 @@ import numpy as np
 
 from tests.programs.comparison import difference
 from tests.random_programs.noisy_arrays import NoisyModule, noisy
+from tests.random_programs.numpy_stand_ins import SUMS_OF_HALVES
 from tests.random_programs.program_comparison import (
     Difference,
     ProgramSide,
@@ -22,7 +23,7 @@ from tests.random_programs.program_comparison import (
     first_difference,
     quiet,
 )
-from tests.random_programs.random_programs import SUMS_OF_HALVES, Array, Number, RandomProgram
+from tests.random_programs.random_programs import Array, Number, RandomProgram
 from tracefuse import fuse
 from tracefuse.ir import reference
 

@@ -15,7 +15,8 @@ import warnings
 from collections import Counter
 from collections.abc import Sequence
 
-from tests.ops.type_cases import GENERATORS, Case, covering, differences
+from tests.ops.type_cases import GENERATORS, Case, covering
+from tests.ops.type_differences import differences
 
 
 def main(names: Sequence[str]) -> None:

@@ -1,7 +1,6 @@
 """At least one call of each NumPy function that records, for the coverage page and its test.
 
-`NAMES` are arrays by name; each sample is an expression over them. Functions of `np.linalg` and `np.fft` are spelled
-with the module.
+`NAMES` are arrays by name; each sample is an expression over them, with the module of np.linalg's and np.fft's.
 """
 
 from __future__ import annotations
