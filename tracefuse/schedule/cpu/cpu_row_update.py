@@ -70,8 +70,11 @@ def _lower(problem: CpuProblem, decision: None) -> Lowered:
     copy = Lowered("", ()) if in_place else _copied(problem, facts)
     # A caller's array changes only if no position is the caller's error.
     checked = in_place or facts.result in memory.supplied
-    first = (_check(problem, facts),) if checked else ()
-    launches = (*first, *copy.launches, _update(problem, facts, checked))
+    if in_place and _is_one_element(problem, facts):
+        launches: tuple[LaunchSpec, ...] = (_update_one(problem, facts),)
+    else:
+        first = (_check(problem, facts),) if checked else ()
+        launches = (*first, *copy.launches, _update(problem, facts, checked))
     guards = tuple(dict.fromkeys((*problem.sizes.guards, *copy.guards)))
     return replace(copy, template="", launches=launches, guards=guards)
 
@@ -96,6 +99,27 @@ def _new_body(problem: CpuProblem) -> Body:
         problem.fusion, memory.strides, int64, misaligned=memory.misaligned, shared=memory.shared,
         checks_positions=True,
     )  # fmt: skip
+
+
+def _is_one_element(problem: CpuProblem, facts: RowUpdateFacts) -> bool:
+    shape = problem.fusion.shape_of
+    return shape(facts.index) == (1,) and product(shape(facts.result)[facts.axes :]) == 1
+
+
+def _update_one(problem: CpuProblem, facts: RowUpdateFacts) -> LaunchSpec:
+    """Emits the combination of one element, as of `x[i] = y` in a loop: it changes only if its position is one."""
+    body, fusion = _new_body(problem), problem.fusion
+    grid, _ = open_grid(body, (), 1)
+    (element,) = body.value(facts.rows, (0,) * len(fusion.shape_of(facts.rows)))
+    row, outside = _row(body, facts, 0, product(fusion.shape_of(facts.result)[: facts.axes]))
+    with body.condition(call("and", _is_fine(), call("not", outside))):
+        _combine_element(problem, body, facts, row, 0, element)
+    return make_launch(body, f"{problem.name}_element", "cpu", [grid], work=1, contract=problem.contract)
+
+
+def _is_fine() -> Expression:
+    """Returns the test whether no launch before has found a position outside of its array."""
+    return call("eq", Load(ERROR_FLAG, Constant(0, int64)), Constant(0, int64))
 
 
 def _check(problem: CpuProblem, facts: RowUpdateFacts) -> LaunchSpec:
@@ -128,8 +152,7 @@ def _update(problem: CpuProblem, facts: RowUpdateFacts, checked: bool) -> Launch
     each = ceildiv(rows, ranges)
     own = None if ranges == 1 else (low := _bound(body, "first_row", task // across * each, rows * 2), low + each)
     block = symbol("block", extent=count)
-    fine = call("eq", Load(ERROR_FLAG, Constant(0, int64)), Constant(0, int64))
-    with body.condition(fine) if checked else nullcontext(), body.loop(block, count, step=BLOCK):
+    with body.condition(_is_fine()) if checked else nullcontext(), body.loop(block, count, step=BLOCK):
         stop = _bound(body, "stop", minimum(block + BLOCK, count), count + 1)
         _update_block(problem, body, facts, (block, stop), (first, last), own)
     name = f"{problem.name}_rows"
@@ -148,7 +171,7 @@ def _update_block(
     elements = _local(body, "elements", fusion.values[facts.rows].dtype.compute) if width == 1 else None
     with body.loop(place, stop, "vector", start=start):
         at = body.index.code(place - start)
-        body.append(Store(rows, at, convert(body.index.code(_row(body, facts, place, row_count)), int64)))
+        body.append(Store(rows, at, convert(body.index.code(_row(body, facts, place, row_count)[0]), int64)))
         if elements is not None:
             body.append(Store(elements, at, body.value(facts.rows, (place, *(0 for _ in inner_shape)))[0]))
     listed = symbol("listed", extent=BLOCK)
@@ -193,19 +216,22 @@ def _local(body: Body, name: str, dtype: DType) -> Buffer:
     return buffer
 
 
-def _row(body: Body, facts: RowUpdateFacts, place: Extent, rows: Extent) -> Extent:
-    """Emits the row that the update at `place` goes to: a negative position wraps once, then it is clamped."""
+def _row(body: Body, facts: RowUpdateFacts, place: Extent, rows: Extent) -> tuple[Extent, Expression]:
+    """Emits the row that the update at `place` goes to, and whether its position is outside of the table.
+
+    A negative position wraps once, then it is clamped.
+    """
     (raw,) = body.value(facts.index, (place,))
     if raw.dtype is uint64:
         raw = call("minimum", raw, Constant(2**63 - 1, uint64))
     limit, zero = convert(body.index.code(rows), int64), Constant(0, int64)
     (raw,) = body.name("position", (convert(raw, int64),))
-    outside = call("or", call("lt", raw, call("neg", limit)), call("ge", raw, limit))
+    (outside,) = body.name("outside", (call("or", call("lt", raw, call("neg", limit)), call("ge", raw, limit)),))
     body.report(facts.node, outside, body.levels[-1])
     wrapped = call("select", call("lt", raw, zero), call("add", raw, limit), raw)
     index = symbol(body.fresh("row"), extent=rows)
     body.bind(index, call("minimum", call("maximum", wrapped, zero), call("sub", limit, Constant(1, int64))))
-    return index
+    return index, outside
 
 
 def _bound(body: Body, name: str, value: Extent, extent: Extent) -> Extent:
