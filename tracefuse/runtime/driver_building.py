@@ -102,6 +102,7 @@ class DriverBuilder:
         out: list[DriverStatement] = []
         steps, carries, stacked = self._loop(run, inputs, operands, out)
         results: list[tuple[StepTensor, StepTensor]] = []
+        carries += [_CarriedMemory(place, place, place, place) for place in stacked]
         for carry in carries:
             if carry.current.is_local:
                 result = self.parameters.memory(carry.current.array.shape, carry.current.dtype)
@@ -109,7 +110,6 @@ class DriverBuilder:
                 results.append((result, result))
             else:
                 results.append((carry.first, carry.second))
-        results += [(place, place) for place in stacked]
         return BuiltLoop((*self.parameters.locals, *out), steps, tuple(results))
 
     def copy(self, target: StepTensor, source: StepTensor) -> CopyMemory:

@@ -16,7 +16,7 @@ from tracefuse.kernel.llvm.driver_loops import DriverLoops
 from tracefuse.kernel.llvm.emit_llvm import body_text, module_text, scratch_of
 from tracefuse.kernel.llvm.entry_functions import load_parameter, store_parameter
 from tracefuse.kernel.llvm.fused_operations import with_fused_operations
-from tracefuse.kernel.llvm.kept_elements import Memory, with_kept_elements
+from tracefuse.kernel.llvm.kept_elements import PointedMemory, with_kept_elements
 from tracefuse.kernel.llvm.loop_metadata import Metadata
 from tracefuse.kernel.llvm.nested_loops import has_one_iteration
 from tracefuse.kernel.llvm.scalar_ops import memory_type
@@ -121,7 +121,7 @@ class _DriveEmitter(DriverLoops):
         self.kernels = list(driver.kernels)
         self.entry = self.emitter.entry
         self.pointers: dict[str, str | _Slot] = {}
-        self.memory: dict[str, Memory] = {}
+        self.memory: dict[str, PointedMemory] = {}
 
     def text(self) -> str:
         """Return the text of the function."""
@@ -138,7 +138,7 @@ class _DriveEmitter(DriverLoops):
             value = load_parameter(self.emitter, "%arguments", number, parameter)
             if isinstance(parameter, ir.Buffer):
                 self.pointers[parameter.name] = value.text
-                self.memory[parameter.name] = Memory(parameter.name, is_exclusive=parameter.exclusive)
+                self.memory[parameter.name] = PointedMemory(parameter.name, is_exclusive=parameter.exclusive)
             else:
                 self.bind(parameter, value)
         self.statements(self.driver.body)
@@ -200,7 +200,7 @@ class _DriveEmitter(DriverLoops):
                 self.entry.append(f"  {address} = alloca [{size} x i8], align 64")
                 # Not `zeroinitializer` of bytes: LLVM would then keep eight registers for the bytes of a number.
                 self.entry.append(f"  store i{8 * size} 0, ptr {address}")
-                self.pointers[pointer], self.memory[pointer] = address, Memory(pointer, True, True)
+                self.pointers[pointer], self.memory[pointer] = address, PointedMemory(pointer, True, True)
             case CopyMemory():
                 self._copy_memory(statement)
             case StoreNumber(pointer, value):
@@ -216,7 +216,7 @@ class _DriveEmitter(DriverLoops):
                 address = builder.name(f"{pointer}_slot")
                 self.entry.append(f"  {address} = alloca ptr")
                 builder.line(f"store ptr {self.pointer(value)}, ptr {address}")
-                self.pointers[pointer], self.memory[pointer] = _Slot(address), Memory("")
+                self.pointers[pointer], self.memory[pointer] = _Slot(address), PointedMemory("")
             case ExchangePointers(first, second):
                 self._exchange(first, second)
             case DefineNumber(variable, value):
@@ -301,12 +301,11 @@ class _DriveEmitter(DriverLoops):
 
     def keep_elements(self, loop: CountedSteps) -> CountedSteps:
         """Return a loop of which `work_of_step` knows the work, with elements in registers; emit what is before it."""
-        kept = with_kept_elements(loop, self.kernels, self.memory, self.builder.name("kept")[1:])
-        if kept is None:
-            return loop
-        self.statements(kept.before)
-        self.kernels += kept.kernels
-        return kept.loop
+        while kept := with_kept_elements(loop, self.kernels, self.memory, self.builder.name("kept")[1:]):
+            self.statements(kept.before)
+            self.kernels += kept.kernels
+            loop = kept.loop
+        return loop
 
     def work_of_step(self, body: tuple[DriverStatement, ...]) -> int | None:
         """Return the most work, in elements, of statements that call nothing and have no loops; None for others."""

@@ -52,7 +52,7 @@ class KeptElements:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class PointedMemory:
     """What a pointer of a driver points into. name: of the memory; "" if steps exchange the pointer.
 
     is_local: of the driver itself. is_exclusive: no other memory of the driver overlaps it.
@@ -64,7 +64,7 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _Element:
     """An element of the array at `base`. position: in elements."""
 
     base: str
@@ -73,33 +73,30 @@ class _Place:
 
 
 @dataclass(frozen=True, slots=True)
-class _Access:
+class _ElementAccess:
     """A load or store of a kernel. run: the position of the statement in the step."""
 
     run: int
     access: ir.Load | ir.Store
-    place: _Place | None
+    place: _Element | None
     is_certain: bool
 
 
 def with_kept_elements(
-    loop: CountedSteps, kernels: Sequence[ir.Kernel], memory: Mapping[str, Memory], name: str
+    loop: CountedSteps, kernels: Sequence[ir.Kernel], memory: Mapping[str, PointedMemory], name: str
 ) -> KeptElements | None:  # fmt: skip
-    """Return a loop that keeps elements; None if no step loads what one before it has stored, or if it is not sure.
+    """Return a loop that keeps the elements of an array; None if no step surely loads what an earlier one has stored.
 
     kernels: of the driver; all that the loop runs are part of it. memory: what each pointer that is defined before the
     loop points into. name: distinguishes the local memory.
     """
-    body = tuple(_plain(loop.body))
-    step = _Step(body, loop, kernels, memory)
-    stored = step.only_store()
-    if stored is None:
-        return None
-    loads = [(one, step.distance(one, stored)) for one in step.loads]
-    behind = {(one.run, id(one.access)): distance for one, distance in loads if distance}
-    if not behind:
-        return None
-    return _keep(step, stored, behind, name)
+    step = _StepAccesses(tuple(_plain(loop.body)), loop, kernels, memory)
+    for stored in step.only_stores():
+        distances = {(one.run, id(one.access)): step.distance(one, stored) for one in step.loads}
+        behind = {load: distance for load, distance in distances.items() if distance}
+        if behind:
+            return _keep(step, stored, behind, name)
+    return None
 
 
 def _plain(body: Sequence[DriverStatement]) -> Iterator[DriverStatement]:
@@ -115,36 +112,34 @@ def _plain(body: Sequence[DriverStatement]) -> Iterator[DriverStatement]:
                 yield statement
 
 
-class _Step:
+class _StepAccesses:
     """The accesses of one step of a loop to arrays of the driver."""
 
     def __init__(
         self, body: Sequence[DriverStatement], loop: CountedSteps, kernels: Sequence[ir.Kernel],
-        memory: Mapping[str, Memory],
+        memory: Mapping[str, PointedMemory],
     ) -> None:  # fmt: skip
         self.body, self.loop, self.kernels = body, loop, kernels
-        self.loads: list[_Access] = []
-        self._stores: list[_Access] = []
+        self.loads: list[_ElementAccess] = []
+        self._stores: list[_ElementAccess] = []
         self._memory = dict(memory)
-        self._written: list[Memory] = []
+        self._written: list[PointedMemory] = []
         # The pointers that this step defines: their bases, and how far behind them they are.
-        self._pointers: dict[str, tuple[str, ir.Expression, DType | None]] = {}
+        self.defined: dict[str, tuple[str, ir.Expression, DType | None]] = {}
         self._is_understood = self._read(body)
 
-    def only_store(self) -> _Access | None:
-        """Return the store to an array that loads may be behind: no other statement of the step writes that array."""
+    def only_stores(self) -> Iterator[_ElementAccess]:
+        """Yield the stores to arrays that no other statement of the step writes."""
         written = self._written
         shared = {memory.name for memory in written if not memory.is_exclusive}
         if not self._is_understood or "" in shared or len(shared) > 1:
-            return None
-        candidates = [
-            store
-            for store in self._stores
-            if store.place is not None and store.is_certain and written.count(self._memory[store.place.base]) == 1
-        ]
-        return candidates[0] if len(candidates) == 1 else None
+            return
+        for store in self._stores:
+            is_alone = store.place is not None and written.count(self._memory[store.place.base]) == 1
+            if is_alone and store.is_certain:
+                yield store
 
-    def distance(self, load: _Access, store: _Access) -> int:
+    def distance(self, load: _ElementAccess, store: _ElementAccess) -> int:
         """Return how many steps after the store the load reads the element; 0 if it is not known, or too many."""
         if load.place is None or store.place is None or not load.is_certain:
             return 0
@@ -165,7 +160,7 @@ class _Step:
                 case DefineNumber(variable, value):
                     values[variable.name] = inlined(value, values)
                 case OffsetPointer(pointer, base, offset, element):
-                    self._pointers[pointer] = base, inlined(offset, values), element
+                    self.defined[pointer] = base, inlined(offset, values), element
                     self._memory[pointer] = self._memory[base]
                 case CopyMemory(target, _, ir.Constant()) | StoreNumber(target) if self._memory[target].is_local:
                     pass
@@ -187,29 +182,31 @@ class _Step:
         for one, is_certain in _statements(kernel.body, numbers):
             for load in _loads(one):
                 place = self._place(arrays.get(load.buffer.name), load.buffer.dtype, inlined(load.index, numbers))
-                self.loads.append(_Access(run, load, place, is_certain))
+                self.loads.append(_ElementAccess(run, load, place, is_certain))
             if isinstance(one, ir.Store) and one.buffer.name in arrays:
                 target = arrays[one.buffer.name]
                 if not self._memory[target].is_local:
                     self._written.append(self._memory[target])
                     place = self._place(target, one.buffer.dtype, inlined(one.index, numbers))
-                    self._stores.append(_Access(run, one, place, is_certain))
+                    self._stores.append(_ElementAccess(run, one, place, is_certain))
 
-    def _place(self, pointer: str | None, dtype: DType, index: ir.Expression) -> _Place | None:
+    def _place(self, pointer: str | None, dtype: DType, index: ir.Expression) -> _Element | None:
         """Return where an element is, or None if that is not a polynomial."""
         total = polynomial(index)
         if pointer is None or total is None:
             return None
-        while pointer in self._pointers:
-            base, offset, element = self._pointers[pointer]
+        while pointer in self.defined:
+            base, offset, element = self.defined[pointer]
             distance = polynomial(offset)
             if element is not dtype or distance is None:
                 return None
             pointer, total = base, _sum(total, distance)
-        return _Place(pointer, dtype, total)
+        return _Element(pointer, dtype, total)
 
 
-def _keep(step: _Step, stored: _Access, behind: Mapping[tuple[int, int], int], name: str) -> KeptElements:
+def _keep(
+    step: _StepAccesses, stored: _ElementAccess, behind: Mapping[tuple[int, int], int], name: str
+) -> KeptElements:
     """Return the loop with some loads from local memory.
 
     behind: how many steps they are after the store, by the statement that runs their kernel, and their id.
@@ -239,7 +236,7 @@ def _keep(step: _Step, stored: _Access, behind: Mapping[tuple[int, int], int], n
     )
 
 
-def _first(loop: CountedSteps, place: _Place, names: Sequence[str]) -> DriverStatement:
+def _first(loop: CountedSteps, place: _Element, names: Sequence[str]) -> DriverStatement:
     """Return what loads the elements before those that a loop stores, unless it has no step."""
     last = ir.call("sub", loop.stop, ir.Constant(1, dtypes.int64))
     first = last if loop.reverse else loop.start
