@@ -311,8 +311,8 @@ def _inside(
     """
     limit, zero = convert(body.index.code(rows), int64), Constant(0, int64)
     (position,) = body.name("position", (position,))
-    outside = call("or", call("lt", position, call("neg", limit)), call("ge", position, limit))
-    (outside,) = body.name("outside", (outside,))
+    is_beyond = call("or", call("lt", position, call("neg", limit)), call("ge", position, limit))
+    (outside,) = body.name("outside", (is_beyond,))
     body.report(facts.node, outside, body.levels[-1])
     wrapped = call("select", call("lt", position, zero), call("add", position, limit), position)
     return call("minimum", call("maximum", wrapped, zero), call("sub", limit, Constant(1, int64))), outside
