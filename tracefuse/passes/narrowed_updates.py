@@ -1,26 +1,29 @@
 """Updates through views: of `x = a[k]; x[i] = v`, only `a[k, i]` is written.
 
 Recorded, such an update makes the view with one element changed, and writes the whole view back to its array. In a loop
-over the elements of a row, each step would write the row.
+over the elements of a row, each step would write the row. Of `x = a.T; x[i] = v`, it makes the whole array again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
 from tracefuse.ir.extents import Extent, ceildiv
-from tracefuse.ir.fusion import Fusion, Node
+from tracefuse.ir.fusion import Fusion, Node, Op
 from tracefuse.ir.op_kinds import Movement
 from tracefuse.ops.roles import BROADCAST, PERMUTE, SLICE, SQUEEZE
 from tracefuse.passes.rewriter import Rewriter, canonical_attribute
 from tracefuse.passes.slice_updates import MOST_SLICES, diagonal_axes
 
 _BOUNDS = ("start_indices", "end_indices", "strides")
+_Range: TypeAlias = tuple[Extent, Extent, Extent]
+"""The start, the end and the step of a slice on an axis."""
 
 
 def narrow_updates(fusion: Fusion) -> Fusion:
     """Writes only what changed in a view, in place of the whole view."""
-    if sum(map(_is_write, fusion.nodes)) < 2:
+    if not any(map(_is_write, fusion.nodes)):
         return fusion
     narrowing = _Narrowing(fusion)
     for node in fusion.nodes:
@@ -39,7 +42,7 @@ class _Narrowing:
     def add(self, node: Node) -> None:
         """Adds a node: in place of one that writes a view back, the writes of what changed in it."""
         before = len(self.rewriter.nodes)
-        if not _is_write(node) or not self._narrowed(node):
+        if not (_is_write(node) and self._narrowed(node)) and not (node.op is PERMUTE and self._permuted(node)):
             self.rewriter.keep(node)
         self.made_by.update((output, made) for made in self.rewriter.nodes[before:] for output in made.outputs)
 
@@ -53,32 +56,46 @@ class _Narrowing:
         axes = self._axes(back)
         if not writes or self._view(value, node) != axes or self.rewriter.values[value].dtype is not node.compute:
             return False
-        bounds = [_composed(node, write, axes) for write in writes]
+        outer = list(zip(*(node.attributes[name] for name in _BOUNDS), strict=True))
+        return self._write_apart(node, array, writes, back, outer)
+
+    def _permuted(self, node: Node) -> bool:
+        """Adds the updates of a permuted array as updates of that array; returns False if the node is no such array."""
+        value, back = self._way_back(node.inputs[0])
+        back.append(node)
+        writes, value = self._writes(value)
+        moves, array = self._moves(value, (PERMUTE,))
+        axes = self._axes(back)
+        if not writes or any(moved.op is not PERMUTE for moved in back) or _inverse(moves, len(axes)) != axes:
+            return False
+        outer = [(0, extent, 1) for extent in self.rewriter.values[array].shape]
+        return self._write_apart(node, array, writes, back, outer)
+
+    def _write_apart(
+        self, node: Node, array: int, writes: Sequence[Node], back: Sequence[Node], outer: Sequence[_Range]
+    ) -> bool:
+        """Adds the updates of a view as updates of an array, of which it is the slice `outer`; False if they cannot be.
+
+        node: gives the array with all updates. back: the movements from the view to the slice.
+        """
+        axes = self._axes(back)
+        bounds = [_composed(outer, write, axes) for write in writes]
         if None in bounds:
             return False
         for write, changed in zip(writes, bounds, strict=True):
             assert changed is not None
-            array = self._write(node, array, write, back, changed, is_last=write is writes[-1])
+            value, rewriter = write.operands[1], self.rewriter
+            for moved in back:
+                assert isinstance(value, int)
+                kind = rewriter.values[value].dtype
+                (value,) = rewriter.node(moved.op, (value,), moved.attributes, kind, (kind,), where=write.where)
+            (array,) = rewriter.node(
+                write.op, (array, value), {**write.attributes, **changed}, write.compute,
+                (rewriter.values[array].dtype,), where=write.where, numbers=node.outputs if write is writes[-1] else (),
+            )  # fmt: skip
+        self.rewriter.values[array] = self.fusion.values[array]  # with its name
         self.changes = True
         return True
-
-    def _write(
-        self, node: Node, array: int, write: Node, back: Sequence[Node], changed: Mapping[str, tuple[Extent, ...]], *,
-        is_last: bool,
-    ) -> int:  # fmt: skip
-        """Adds one update. back: the movements from the view to the slice. changed: the bounds of the update."""
-        value, rewriter = write.operands[1], self.rewriter
-        for moved in back:
-            assert isinstance(value, int)
-            kind = rewriter.values[value].dtype
-            (value,) = rewriter.node(moved.op, (value,), moved.attributes, kind, (kind,), where=write.where)
-        (number,) = rewriter.node(
-            node.op, (array, value), {**node.attributes, **changed}, node.compute, (rewriter.values[array].dtype,),
-            where=write.where, numbers=node.outputs if is_last else (),
-        )  # fmt: skip
-        if is_last:
-            rewriter.values[number] = self.fusion.values[number]  # with its name
-        return number
 
     def _way_back(self, value: int) -> tuple[int, list[Node]]:
         """Returns the value of a view that is written back, and the movements to the shape of the slice, in order."""
@@ -115,10 +132,7 @@ class _Narrowing:
 
     def _view(self, value: int, node: Node) -> tuple[int | None, ...] | None:
         """Returns `_axes` of a view of the slice that a node writes, made from the array before; None for others."""
-        moves: list[Node] = []
-        while (moved := self.made_by.get(value)) is not None and moved.op in (SQUEEZE, PERMUTE):
-            moves.insert(0, moved)
-            (value,) = moved.inputs
+        moves, value = self._moves(value, (SQUEEZE, PERMUTE))
         read = self.made_by.get(value)
         if read is None or read.op is not SLICE or read.inputs[0] != node.operands[0]:
             return None
@@ -127,12 +141,24 @@ class _Narrowing:
         ]
         if bounds[0] != bounds[1]:
             return None
-        rank = len(node.attributes["strides"])
-        axes = list(range(rank))
-        for moved in moves:
-            dims = moved.attributes["dims"]
-            axes = [axes[k] for k in dims] if moved.op is PERMUTE else [a for k, a in enumerate(axes) if k not in dims]
-        return tuple(axes.index(axis) if axis in axes else None for axis in range(rank)) if moves else ()
+        return _inverse(moves, len(node.attributes["strides"]))
+
+    def _moves(self, value: int, ops: Sequence[Op]) -> tuple[list[Node], int]:
+        """Returns the movements by some ops that make a value, in order, and what they move."""
+        moves: list[Node] = []
+        while (moved := self.made_by.get(value)) is not None and moved.op in ops:
+            moves.insert(0, moved)
+            (value,) = moved.inputs
+        return moves, value
+
+
+def _inverse(moves: Sequence[Node], rank: int) -> tuple[int | None, ...]:
+    """Returns the axis of a view that each axis of what was moved to it is; None for one that the view lacks."""
+    axes = list(range(rank))
+    for moved in moves:
+        dims = moved.attributes["dims"]
+        axes = [axes[k] for k in dims] if moved.op is PERMUTE else [a for k, a in enumerate(axes) if k not in dims]
+    return tuple(axes.index(axis) if axis in axes else None for axis in range(rank)) if moves else ()
 
 
 def _is_write(node: Node) -> bool:
@@ -140,11 +166,12 @@ def _is_write(node: Node) -> bool:
     return is_slice and not diagonal_axes(node) and all(name in node.attributes for name in _BOUNDS)
 
 
-def _composed(node: Node, write: Node, axes: Sequence[int | None]) -> Mapping[str, tuple[Extent, ...]] | None:
-    """Returns the bounds of what `write` changes in the array of the view that `node` writes back."""
-    outer = zip(*(node.attributes[name] for name in _BOUNDS), strict=True)
+def _composed(
+    outer: Sequence[_Range], write: Node, axes: Sequence[int | None]
+) -> Mapping[str, tuple[Extent, ...]] | None:
+    """Returns the bounds of what `write` changes in the array of which the view is the slice `outer`."""
     inner = list(zip(*(write.attributes[name] for name in _BOUNDS), strict=True))
-    bounds: list[tuple[Extent, Extent, Extent]] = []
+    bounds: list[_Range] = []
     for axis, (start, end, step) in zip(axes or range(len(inner)), outer, strict=True):
         if axis is None:
             bounds.append((start, end, step))
