@@ -26,7 +26,8 @@ FIRST_RECORD = 3
 """The place of the first record in a chain, behind its count, the function for other calls and that for arrays."""
 
 ALLOCATE, LAUNCH, RELEASE, RETURN, COPY, APART = range(6)
-"""Instructions and their words: value, descr, rank, address of extents, owners, shape, dtype; launch record, slots,
+"""Instructions and their words: value, descr, rank, address of extents, owners, shape, kind, address of strides or 0
+for a contiguous array; launch record, slots,
 their address, patches, their address; value; results, address of their values; those of
 `kernel/llvm/replay_copies.py`; those of `kernel/llvm/replay_spans.py`. Where two arrays that have to be apart are not,
 a call runs without a record.
@@ -155,7 +156,7 @@ allocated:
   %number = call i64 @word(ptr %words, i64 1)
   %array.place = getelementptr ptr, ptr %values, i64 %number
   store ptr %array, ptr %array.place
-  %after.allocation = getelementptr i64, ptr %words, i64 8
+  %after.allocation = getelementptr i64, ptr %words, i64 9
   br label %head
 launched:
   call void @launch(ptr %words, ptr %values, ptr %slots, ptr %stack, ptr %flag)
