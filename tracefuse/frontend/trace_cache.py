@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import threading
 import weakref
 from collections.abc import Callable, Hashable, Sequence
@@ -19,6 +20,7 @@ from tracefuse.frontend.calls.question_tree import QuestionTree
 from tracefuse.frontend.calls.retraces import changed_numbers, explain_retrace
 from tracefuse.frontend.calls.trace_entry import Entry
 from tracefuse.frontend.calls.tree_path import TreePath, tree_path
+from tracefuse.runtime import direct_calls
 from tracefuse.runtime.memory.buffer_facts import OutputBufferUse
 
 MOST_TRACES = 64
@@ -45,14 +47,16 @@ TraceKey: TypeAlias = tuple[Options, Hashable]
 class TraceCache:
     """The traces of one function by trace key, its fast paths by call signature, and counts of both.
 
-    recent: the argument count of the last call and the plans that ran it, if the arguments alone selected them.
+    recent: the argument count of the last call and the plans that ran it, if the arguments alone selected them, and the
+    address of the count of calls that ran without Python code. hits: the other calls that found a trace.
     recent_first: `FastPath.first` of the last call if it has one, for functions that read state.
     fast_paths: read without the lock. Everything else is read and written under `lock`, which is reentrant.
     """
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
-        self.recent: tuple[int, PlanCache[Any]] | None = None
+        self.recent: tuple[int, PlanCache[Any], int] | None = None
+        self._direct_hits = ctypes.c_int64()
         self.recent_first: Callable[[Sequence[Any], Any], Sequence[Any] | None] | None = None
         self.fast_paths: BoundedTable[tuple[Any, ...], list[FastPath | TreePath]] = BoundedTable(MOST_KEYS)
         self.guard_failures = FailureCounts()
@@ -65,6 +69,16 @@ class TraceCache:
         # By call signature: how many calls ran the function itself, and the hits before.
         self._function_runs: BoundedTable[tuple[Any, ...], tuple[int, int]] = BoundedTable(MOST_KEYS)
         _alive.add(self)
+
+    def remember(self, kind: type, count: int, plans: PlanCache[Any]) -> None:
+        """Sets `recent` for calls with a number of arguments of an object of a class."""
+        self.recent = count, plans, ctypes.addressof(self._direct_hits)
+        direct_calls.prepare(kind, plans.first)
+
+    @property
+    def all_hits(self) -> int:
+        """How many calls found a trace."""
+        return self.hits + self._direct_hits.value
 
     def entries(self, key: TraceKey) -> list[Entry]:
         """The traces with this key, newest first."""
@@ -131,8 +145,9 @@ class TraceCache:
         entry: of the last stage; None if the call ran the function itself, which this counts.
         """
         if entry is None:
-            count, hits = self._function_runs.get(signature, (0, self.hits))
-            self._function_runs[signature] = count + 1 if hits == self.hits else 1, self.hits
+            found = self.all_hits
+            count, hits = self._function_runs.get(signature, (0, found))
+            self._function_runs[signature] = count + 1 if hits == found else 1, found
         paths = self.fast_paths.get(signature, ())
         if tree is None or any(isinstance(path, TreePath) and path.tree is tree for path in paths):
             return
@@ -149,7 +164,7 @@ class TraceCache:
 
     def is_full(self, entries: Sequence[Entry]) -> bool:
         """Whether another trace beside these, of one key, would not pay."""
-        count, hits = len(entries), self.hits
+        count, hits = len(entries), self.all_hits
         if hits >= count:
             return count >= MOST_TRACES
         is_unused = 4 * hits < count and entries[0].trace.reads_state if entries else False
@@ -195,7 +210,7 @@ class TraceCache:
             compiles = sum(entry.compiles for entries in self._entries.values() for entry in entries)
             compiles += sum(tree.compiler.compiles for tree in self.trees.values())
             traces = self._traces + sum(tree.traces for tree in self.trees.values())
-            return CacheInfo(traces, self._compiles_dropped + compiles, self.hits)
+            return CacheInfo(traces, self._compiles_dropped + compiles, self.all_hits)
 
     def clear(self) -> None:
         """Drops every trace and resets the counts to 0."""
@@ -207,7 +222,7 @@ class TraceCache:
             self._left.clear()
             self._changing.clear()
             self._function_runs.clear()
-            self._traces = self.hits = self._compiles_dropped = 0
+            self._traces = self.hits = self._compiles_dropped = self._direct_hits.value = 0
 
 
 class _Entries(BoundedTable[TraceKey, list[Entry]]):

@@ -158,7 +158,9 @@ def _record(arguments: Sequence[Argument], steps: Sequence[Step], results: Seque
     slots = max((len(launch.facts.kinds) for launch in launches), default=0)
     depth = max((launch.facts.depth for launch in launches), default=0)
     return words.array(
-        (len(arguments), words.array(table), words.array(code), values, max(slots, 1), max(depth, 1))
+        (
+            len(arguments), words.array(table), words.array(code), values, max(slots, 1), max(depth, 1), len(results),
+        )
     ), words  # fmt: skip
 
 
