@@ -56,6 +56,58 @@ def test_other_calls_go_to_python() -> None:
             function(*arguments)
 
 
+class Settings:
+    sign = "plus"
+
+
+TABLE = {"order": "first"}
+
+
+def test_state_that_a_function_reads_is_compared_at_each_call() -> None:
+    settings = Settings()
+    helper: Any = np.negative
+
+    def formula(x: Any) -> Any:
+        result = helper(x) if TABLE["order"] == "first" else x * 3
+        return result if settings.sign == "plus" else -result
+
+    function = fuse(formula, target="cpu")
+    for _ in range(5):
+        function(X)
+    assert function._cache.direct is not None
+    hits = function._cache.hits
+    np.testing.assert_array_equal(function(X), formula(X))
+    assert function._cache.hits == hits  # no Python code ran
+    try:
+        for function_of_numpy in (np.square, np.negative):
+            helper = function_of_numpy
+            for TABLE["order"] in ("last", "first"):
+                for settings.sign in ("minus", "plus", "".join(("pl", "us"))):
+                    np.testing.assert_array_equal(function(X), formula(X))
+        del settings.sign
+        np.testing.assert_array_equal(function(X), formula(X))
+        del TABLE["order"]
+        with pytest.raises(KeyError):
+            function(X)
+    finally:
+        TABLE["order"] = "first"
+
+
+def test_a_call_inside_of_a_trace_is_recorded() -> None:
+    factor = 2
+
+    def doubled_rows(x: Any) -> Any:
+        return x * factor
+
+    inner = fuse(doubled_rows, target="cpu")
+    outer = fuse(lambda x: inner(X) + x, target="cpu")
+    for _ in range(5):
+        np.testing.assert_array_equal(inner(X), X * 2)
+    np.testing.assert_array_equal(outer(X), X * 3)
+    factor = 4
+    np.testing.assert_array_equal(outer(X), X * 5)
+
+
 def test_an_index_out_of_range_raises_without_frames_of_tracefuse() -> None:
     function = fuse(lambda x, k: x[k], target="cpu")
     for _ in range(5):

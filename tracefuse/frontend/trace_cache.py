@@ -9,17 +9,19 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any, TypeAlias
 
 from tracefuse.caches import CLEAR_CACHES, BoundedTable, Cache, register
+from tracefuse.compiler.executable import Executable
 from tracefuse.compiler.placed_fusion import CacheInfo
 from tracefuse.compiler.plan_cache import PlanCache
 from tracefuse.config import Options
 from tracefuse.dynamic.guard_failures import FailureCounts
 from tracefuse.frontend.calls.call import CallArguments
 from tracefuse.frontend.calls.compiled_stages import Environment
-from tracefuse.frontend.calls.fast_path import FastPath, write_fast_path
+from tracefuse.frontend.calls.fast_path import FastPath, Watched, write_fast_path
 from tracefuse.frontend.calls.question_tree import QuestionTree
 from tracefuse.frontend.calls.retraces import changed_numbers, explain_retrace
 from tracefuse.frontend.calls.trace_entry import Entry
 from tracefuse.frontend.calls.tree_path import TreePath, tree_path
+from tracefuse.frontend.tracer.record.recorder import current
 from tracefuse.runtime import direct_calls
 from tracefuse.runtime.memory.buffer_facts import OutputBufferUse
 
@@ -47,15 +49,17 @@ TraceKey: TypeAlias = tuple[Options, Hashable]
 class TraceCache:
     """The traces of one function by trace key, its fast paths by call signature, and counts of both.
 
-    recent: the argument count of the last call and the plans that ran it, if the arguments alone selected them, and the
-    address of the count of calls that ran without Python code. hits: the other calls that found a trace.
+    recent: the argument count of the last call and the plans that ran it, if the arguments alone selected them.
+    direct: the plans that ran it, the address of the count of calls without Python code, and `FastPath.watched`; None
+    if calls need Python code. hits: the calls with Python code that found a trace.
     recent_first: `FastPath.first` of the last call if it has one, for functions that read state.
     fast_paths: read without the lock. Everything else is read and written under `lock`, which is reentrant.
     """
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
-        self.recent: tuple[int, PlanCache[Any], int] | None = None
+        self.recent: tuple[int, PlanCache[Any]] | None = None
+        self.direct: tuple[PlanCache[Any], int, Watched] | None = None
         self._direct_hits = ctypes.c_int64()
         self.recent_first: Callable[[Sequence[Any], Any], Sequence[Any] | None] | None = None
         self.fast_paths: BoundedTable[tuple[Any, ...], list[FastPath | TreePath]] = BoundedTable(MOST_KEYS)
@@ -70,10 +74,20 @@ class TraceCache:
         self._function_runs: BoundedTable[tuple[Any, ...], tuple[int, int]] = BoundedTable(MOST_KEYS)
         _alive.add(self)
 
-    def remember(self, kind: type, count: int, plans: PlanCache[Any]) -> None:
-        """Sets `recent` for calls with a number of arguments of an object of a class."""
-        self.recent = count, plans, ctypes.addressof(self._direct_hits)
-        direct_calls.prepare(kind, plans.first)
+    def remember(self, kind: type, count: int, path: FastPath | TreePath, is_bound: bool) -> None:
+        """Sets what later calls try first: a path for calls of an object of a class, with a number of arguments.
+
+        is_bound: whether the object is a bound method.
+        """
+        if path.plans_alone is not None and not is_bound:
+            self.recent = count, path.plans_alone
+        self.recent_first, self.direct = path.first, None
+        if not isinstance(path, FastPath) or path.watched is None or is_bound:
+            return
+        if isinstance(path.entry.executable, Executable):
+            plans = path.entry.executable.plans
+            self.direct = plans, ctypes.addressof(self._direct_hits), path.watched
+            direct_calls.prepare(kind, plans.first, current)
 
     @property
     def all_hits(self) -> int:
@@ -215,7 +229,7 @@ class TraceCache:
     def clear(self) -> None:
         """Drops every trace and resets the counts to 0."""
         with self.lock:
-            self.recent = self.recent_first = None
+            self.recent = self.recent_first = self.direct = None
             self.fast_paths.clear()
             self._entries.clear()
             self.trees.clear()
@@ -237,7 +251,7 @@ class _Entries(BoundedTable[TraceKey, list[Entry]]):
         if cache is None:
             return
         cache.count_dropped(entries)
-        cache.recent = cache.recent_first = None
+        cache.recent = cache.recent_first = cache.direct = None
         for signature, paths in list(cache.fast_paths.items()):
             if any(fast_path.entry in entries for fast_path in paths):
                 cache.fast_paths.drop(signature)
