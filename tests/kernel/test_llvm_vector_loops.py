@@ -108,6 +108,16 @@ def test_loops_that_read_what_they_have_written_under_a_mask_are_left_to_llvm() 
     np.testing.assert_array_equal(sums(x), np.cumsum(x, 0))
 
 
+def test_rows_of_a_known_length_that_are_read_and_written_end_in_parts_without_a_mask() -> None:
+    def updated(table: Any, positions: Any, rows: Any) -> Any:
+        np.add.at(table, positions, rows)
+
+    table, rows = np.zeros((9, 7), np.float32), np.ones((5, 7), np.float32)
+    source = fuse(updated, dynamic=False).segments(table, np.arange(5), rows)[0].source
+    assert "llvm.masked.store" not in source[source.index("rows") :]
+    assert all(f"store <{lanes} x float>" in source for lanes in (4, 2, 1))
+
+
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int8])
 def test_columns_that_are_added_up_in_local_arrays(dtype: type) -> None:
     values = np.random.default_rng(0).integers(-9, 9, (300, 67))
