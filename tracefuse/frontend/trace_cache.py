@@ -22,7 +22,7 @@ from tracefuse.frontend.calls.retraces import changed_numbers, explain_retrace
 from tracefuse.frontend.calls.trace_entry import Entry
 from tracefuse.frontend.calls.tree_path import TreePath, tree_path
 from tracefuse.frontend.tracer.record.recorder import current
-from tracefuse.runtime import direct_calls
+from tracefuse.runtime import replayed_methods
 from tracefuse.runtime.memory.buffer_facts import OutputBufferUse
 
 MOST_TRACES = 64
@@ -87,7 +87,7 @@ class TraceCache:
         if isinstance(path.entry.executable, Executable):
             plans = path.entry.executable.plans
             self.direct = plans, ctypes.addressof(self._direct_hits), path.watched
-            direct_calls.prepare(kind, plans.first, current)
+            replayed_methods.prepare(kind, plans.first, current)
 
     @property
     def all_hits(self) -> int:
