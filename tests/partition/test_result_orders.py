@@ -22,7 +22,7 @@ AS_NUMPY: dict[str, Callable[..., Any]] = {
     "stacked": lambda x, y: (np.stack([x, y], 1), np.stack([x, y], -1)), "rolled": lambda x, y: np.roll(x, 3, 1),
     "reduced": lambda x, y: (x.sum(0), x.min(-1), y.mean(1)), "axes": lambda x, y: np.moveaxis(x, 0, -1) + 1,
     "copies": lambda x, y: (+x, np.copy(y), x[1:].astype(x.dtype), np.round(x.astype(int)), abs(x > 0), y.copy("K")),
-    "extended": lambda x, y: (np.append(x, y, -1), np.flip(x, 1) + 1),
+    "extended": lambda x, y: (np.append(x, y, -1), np.flip(x, 1) + 1, np.pad(x, 2, mode="edge") * 2),
 }  # fmt: skip
 
 SHAPES = [(4, 5, 6), (3, 1, 40), (17, 18, 19)]
