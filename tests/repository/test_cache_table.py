@@ -82,6 +82,7 @@ NOT_CACHES = {
     "kernel.llvm.masked_vectors.MaskedVectors": "the iteration in progress",
     "kernel.llvm.strided_vectors.WindowVectors": "the iteration in progress",
     "kernel.llvm.hoisted_divisions.HoistedDivisions": "the function in progress",
+    "kernel.llvm.machine_code.Machine._idle": "target machines of threads that compiled at the same time",
     "kernel.llvm.vector_loops.VectorLoop": "the loop in progress",
     "kernel.llvm.vector_sums.VectorSums": "the loop in progress",
     "frontend.calls.input_texts.InputWriter": "the text in progress",

@@ -211,7 +211,8 @@ class Builder:
 
     def name(self, hint: str) -> str:
         """Return a new local name that starts with `hint`."""
-        hint = re.sub(r"[^A-Za-z0-9_]", "_", hint)
+        if not (hint.isidentifier() and hint.isascii()):
+            hint = re.sub(r"[^A-Za-z0-9_]", "_", hint)
         count = self._used.get(hint, 0)
         self._used[hint] = count + 1
         return f"%{hint}.{count}"

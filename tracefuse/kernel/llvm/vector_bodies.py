@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from segments.lazy_dataclasses import replace
 from tracefuse import dtypes
@@ -20,6 +20,8 @@ _SOME_LANES = 2
 
 _GATHERED = 3
 """The gathered elements for each stored one from which on a loop does more than to move elements."""
+
+_WITH_VALUE = (ir.Let, ir.Store, ir.Accumulate, ir.Declare, ir.Assign)
 
 
 class VectorBody:
@@ -47,6 +49,8 @@ class VectorBody:
         self._bodies: dict[str, tuple[ir.Statement, ...]] = {}
         # By identity, while the places of variables are the same.
         self._known: dict[int, tuple[ir.Expression, ir.Expression, int | None]] = {}
+        # The parts of the values of statements, by identity.
+        self._parts: dict[int, tuple[ir.Statement, tuple[ir.Expression, ...]]] = {}
         self._find_places(loop.body)
         self.statements = self._needed(loop.body)
 
@@ -74,12 +78,17 @@ class VectorBody:
 
     def _values(self, s: ir.Statement) -> Iterator[ir.Expression]:
         """Yield the parts of a statement's value, with the indices of elements that are not adjacent."""
-        waiting = [s.value] if isinstance(s, ir.Let | ir.Store | ir.Accumulate | ir.Declare | ir.Assign) else []
+        if not isinstance(s, _WITH_VALUE):
+            return
+        known = self._parts.get(id(s))
+        if known is None:
+            known = self._parts[id(s)] = s, tuple(parts(s.value))
+        waiting: list[Iterable[ir.Expression]] = [known[1]]
         while waiting:
-            for part in parts(waiting.pop()):
+            for part in waiting.pop():
                 yield part
                 if isinstance(part, ir.Load) and self.step(part.index) is None and self.distance(part.index) is None:
-                    waiting.append(part.index)
+                    waiting.append(parts(part.index))
 
     def sums(self) -> list[ir.Accumulate]:
         """Return the reductions over the loop."""
