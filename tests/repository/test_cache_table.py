@@ -56,6 +56,7 @@ NOT_CACHES = {
     "frontend.tracer.state.shadow_nodes._resting": "metaclasses of those classes",
     "pytrees._field_names": "fields of those classes",
     # State of arrays that are alive.
+    "runtime.replayed_methods._kept": "the method that replays calls",
     "runtime.devices.cuda_arrays._in_flight": "arrays that kernels still read",
     "runtime.donated_arrays.DONORS": "donated arrays whose buffers hold results",
     "runtime.donated_arrays._RESULTS": "results in donated buffers",
