@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -122,6 +122,10 @@ def sum_read_before_other_work() -> Fusion:
     return builder.build()
 
 
+def recorded_sort() -> Fusion:
+    return cast("Fusion", fuse(lambda x: np.sort(x, 0)).definition(X[:3]).fusion)
+
+
 Example = tuple[Fusion, Any, dict[str, Any]]
 HALVES = X.astype(np.float16)
 WIDE = ShapeDtype((64, 3000), np.float32)
@@ -129,6 +133,7 @@ LONG = ShapeDtype((64, 300_000), np.float32)
 
 EXAMPLES: dict[str, Example] = {
     "round_scalars": (definition(lambda fd, x: fd.ops.mul(x, 0.1), DataType.Half), HALVES, {"exact_half": True}),
+    "sort_in_networks": (recorded_sort(), X, {}),
     "fold_constants": (definition(scaled_by_constants), X, {}),
     "merge_common": (definition(lambda fd, x: fd.ops.sin(x) + fd.ops.sin(x)), X, {}),
     "read_transposed": (definition(lambda fd, x: fd.ops.matmul(x, fd.ops.permute(x, [1, 0]))), X, {}),

@@ -45,8 +45,9 @@ class Library(Op):
     for an op that sums products over shared axes. row_update(attributes): "assign" or the ufunc, for an op that
     combines rows of the first operand, at the positions in the second, with the rows of the third.
     combiner(attributes): the pointwise op that combines two elements then, None for "assign" and for ufuncs without an
-    exact one. native(attributes): how compiled loops call C functions that compute the op; None if they cannot. error:
-    bounds the error of a result that is not `exact`.
+    exact one. order_statistic: "all" for the elements in order along the attribute `dim`, "middle" for the median over
+    the attribute `axis`. native(attributes): how compiled loops call C functions that compute the op; None if they
+    cannot. error: bounds the error of a result that is not `exact`.
     """
 
     shape: ShapeRule
@@ -62,6 +63,7 @@ class Library(Op):
     slices: SliceRule | None = None
     row_update: Callable[[Attributes], str] | None = None
     combiner: Callable[[Attributes], Pointwise | None] | None = None
+    order_statistic: str = ""
     native: Callable[[Attributes], Any] = _no_native
     error: LibraryError = accumulation_error
     kind: str = field(default="library", init=False)

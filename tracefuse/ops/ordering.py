@@ -25,6 +25,9 @@ from tracefuse.ops.families import library, register
 
 ORDERED = (bool_, *REALS)
 
+MOST_SORTED, MOST_OF_MEDIAN = 8, 25
+"""The most elements that are sorted by comparisons (passes/sorting_networks.py), and of a median: 100 to 300 ops."""
+
 
 def _same_shape(shapes: Sequence[Shape], attributes: Attributes, require: Require) -> Shape:
     normalize_axis(attributes["dim"], len(shapes[0]))
@@ -82,7 +85,7 @@ _COUNTED = {1: 25, 2: 1300}
 usual one: of equal integers, the order does not matter."""
 
 
-sort = library("sort", ALL, shape=_same_shape, slices=_along_others, numpy=_sorted, attributes=(("dim", -1),), exact=True, derivative=Tangent(tangents.sort), doc="Elements in ascending order along `dim`.")  # fmt: skip
+sort = library("sort", ALL, order_statistic="all", shape=_same_shape, slices=_along_others, numpy=_sorted, attributes=(("dim", -1),), exact=True, derivative=Tangent(tangents.sort), doc="Elements in ascending order along `dim`.")  # fmt: skip
 argsort = library(
     "argsort", ALL, shape=_same_shape, slices=_along_others, numpy=_argsort, result="index", exact=True,
     attributes=(("dim", -1), ("descending", False), ("stable", False), ("kind", "stable")),

@@ -97,6 +97,12 @@ COALESCED_EXCHANGES = collectives.coalesced_exchanges
 SEND_RECEIVE = collectives.send_receive
 """Sends a value along pairs of ranks."""
 
+SMALLER, LARGER = pointwise.minimum, pointwise.maximum
+"""The smaller and the larger of two elements; NaN if one is."""
+
+NOT = pointwise.logical_not
+"""The negation of a bool."""
+
 POSITIONS = pointwise.iota
 """start, start + step, ...: as many as its attribute `length`."""
 

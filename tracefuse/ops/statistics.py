@@ -49,7 +49,7 @@ for _name, _doc in (("median", "The median along axes"), ("nanmedian", "The medi
         WholeArrayOp(
             name=_name, doc=f"{_doc}.", numpy=_function, function=_function, shape=_median_shape, raises=False,
             dtypes=_sample_median(_function), attributes=(("axis", None), ("keepdims", False)),
-            derivative=_MEDIANS[_name],
+            derivative=_MEDIANS[_name], order_statistic="middle" if _name == "median" else "",
         )
     )  # fmt: skip
 

@@ -39,6 +39,7 @@ from tracefuse.passes.overwritten_slices import skip_overwritten
 from tracefuse.passes.separate_outputs import separate_outputs
 from tracefuse.passes.single_pass_reductions import reduce_in_one_pass
 from tracefuse.passes.slice_updates import update_slices
+from tracefuse.passes.sorting_networks import sort_in_networks
 from tracefuse.passes.split_complex import split_complex
 from tracefuse.passes.tidy_kernel import tidy
 from tracefuse.passes.transposed_products import read_transposed
@@ -84,6 +85,7 @@ _ASKED = "the option exact_half asks for the rounding"
 
 FUSION_PASSES: tuple[Pass[Fusion], ...] = (
     Pass("round_scalars", round_scalars, "after tracing", option="exact_half", required=_ASKED),
+    Pass("sort_in_networks", sort_in_networks, "before partitioning"),
     Pass("fold_constants", fold_constants, "before partitioning"),
     Pass("merge_common", merge_common, "before partitioning"),
     Pass("read_transposed", read_transposed, "before partitioning"),

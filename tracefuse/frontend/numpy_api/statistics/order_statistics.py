@@ -25,6 +25,7 @@ from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.values.traced import Traced
 from tracefuse.ir.axes import normalize_axis
 from tracefuse.ir.extents import product
+from tracefuse.ops.ordering import MOST_SORTED
 
 FUNCTIONS = Functions()
 implements = FUNCTIONS.implements
@@ -62,6 +63,9 @@ def _register_median(function: Any, name: str) -> None:
         ):  # np.nanmean writes into arrays of other shapes, and takes no truth value of NumPy
             return np.nanmean(a, axis, out=out, keepdims=keepdims)
         target, keepdims = _without_reduced(out, x, axis, keepdims)
+        if function is np.median and type(axis) is int and -len(x.extents) <= axis < len(x.extents):
+            dim = normalize_axis(axis, len(x.extents))
+            x = reductions.with_known_length(x, dim, MOST_SORTED + 1)
         result = call_whole(op_named(name), f"np.{name}", {"a": x, "axis": axis, "keepdims": keepdims})
         if out is None:
             return result

@@ -19,6 +19,7 @@ from tracefuse.frontend.tracer.values.traced import Traced
 from tracefuse.ir.axes import normalize_axis
 from tracefuse.ir.extents import product
 from tracefuse.ops import REGISTRY
+from tracefuse.ops.ordering import MOST_SORTED
 
 FUNCTIONS = Functions()
 implements = FUNCTIONS.implements
@@ -226,7 +227,25 @@ def _sort_along(name: str, a: Any, axis: Any, order: Any, **attributes: Any) -> 
     if axis is None or (name == "argsort" and not x.extents):
         x, axis = shaping.reshape(x, -1), 0 if axis is None else axis
     dim = normalize_axis(operator.index(axis), len(x.extents))
+    if name == "sort":
+        x = with_known_length(x, dim, MOST_SORTED)
     return x.recorder.library(REGISTRY[name], [x], dim=dim, **attributes)
+
+
+def with_known_length(x: Any, dim: int, most: int) -> Any:
+    """Returns an array of rows whose axis `dim` has a constant extent if it is at most `most` in this call, guarded.
+
+    Few elements are sorted by comparisons (passes/sorting_networks.py), for each number in another way.
+    """
+    recorder, extent = x.recorder, x.extents[dim]
+    if isinstance(extent, int) or len(x.extents) < 2 or recorder.counters.occur_in(extent):
+        return x
+    reason = "few elements are sorted by comparisons"
+    if not recorder.decide(extent, "<=", most, reason):
+        return x
+    length = recorder.known(extent)
+    recorder.decide(extent, "==", length, reason)
+    return x[(*(slice(None),) * dim, slice(length))]
 
 
 @implements(np.sort)
