@@ -123,7 +123,7 @@ def sum_read_before_other_work() -> Fusion:
 
 
 def recorded_sort() -> Fusion:
-    return cast("Fusion", fuse(lambda x: np.sort(x, 0)).definition(X[:3]).fusion)
+    return cast("Fusion", fuse(lambda x: np.sort(x, 0), disable="passes").definition(X[:3]).fusion)
 
 
 Example = tuple[Fusion, Any, dict[str, Any]]
@@ -133,7 +133,7 @@ LONG = ShapeDtype((64, 300_000), np.float32)
 
 EXAMPLES: dict[str, Example] = {
     "round_scalars": (definition(lambda fd, x: fd.ops.mul(x, 0.1), DataType.Half), HALVES, {"exact_half": True}),
-    "sort_in_networks": (recorded_sort(), X, {}),
+    "sort_in_networks": (recorded_sort(), X[:3], {}),
     "fold_constants": (definition(scaled_by_constants), X, {}),
     "merge_common": (definition(lambda fd, x: fd.ops.sin(x) + fd.ops.sin(x)), X, {}),
     "read_transposed": (definition(lambda fd, x: fd.ops.matmul(x, fd.ops.permute(x, [1, 0]))), X, {}),

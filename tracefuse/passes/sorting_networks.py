@@ -85,12 +85,13 @@ class _Network:
     """The nodes in place of one that sorts."""
 
     def __init__(self, fusion: Fusion, rewriter: Rewriter, node: Node, axes: Sequence[int]) -> None:
-        self.rewriter, self.node, self.axes = rewriter, node, axes
+        self.fusion, self.rewriter, self.node, self.axes = fusion, rewriter, node, axes
         (self.operand,), (self.result,) = node.inputs, node.outputs
         self.shape, self.dtype = fusion.shape_of(self.operand), fusion.values[self.operand].dtype
         self.original = fusion.values[self.result]
         extents = [range(evaluate(fusion.canonical(self.shape[axis]), {})) for axis in axes]
-        self.elements = [self._element(positions) for positions in itertools.product(*extents)]
+        joined = self._joined()
+        self.elements = joined or [self._element(positions) for positions in itertools.product(*extents)]
 
     def sort(self) -> None:
         """Adds all elements in order; NaN comes last."""
@@ -143,6 +144,17 @@ class _Network:
             starts[axis], ends[axis] = position, position + 1
         bounds = {"start_indices": tuple(starts), "end_indices": tuple(ends), "strides": (1,) * len(starts)}
         return self._add(SLICE, [self.operand], bounds, self.dtype)
+
+    def _joined(self) -> list[int] | None:
+        """Returns the operands of the concatenation that is sorted along its axis, if each has one element there."""
+        join = self.fusion.producers.get(self.operand)
+        if join is None or join.op is not JOIN or tuple(self.axes) != (join.attributes["dim"],):
+            return None
+        parts = [part for part in join.operands if isinstance(part, int)]
+        (axis,) = self.axes
+        extents = [self.fusion.canonical(self.fusion.shape_of(part)[axis]) for part in parts]
+        is_plain = all(extent == 1 for extent in extents) and len(parts) == len(join.operands)
+        return parts if is_plain and {self.fusion.values[part].dtype for part in parts} == {self.dtype} else None
 
     def _cast(self, number: int, dtype: DType) -> int:
         if self.rewriter.values[number].dtype is dtype:
