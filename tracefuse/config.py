@@ -319,6 +319,9 @@ def _interned_options(values: Mapping[str, Any]) -> Options:
     return interned
 
 
+BLOCKS = _overrides
+"""The variable that `overrides` reads."""
+
 overrides: Callable[[], dict[str, Any] | None] = _overrides.get
 """The values that the enclosing `with options(...)` blocks set, or None outside of such a block."""
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.ir.extent_symbols import I, J, K, M, N, S, T
 from tracefuse.ir.extents import (
+    Expression,
     Extent,
     ceildiv,
     evaluate,
@@ -22,6 +23,7 @@ from tracefuse.ir.extents import (
     product,
     symbol,
 )
+from tracefuse.ir.extents.counterexamples import has_counterexample
 
 
 @pytest.mark.parametrize(
@@ -87,11 +89,19 @@ def test_index_expressions_come_out_short(found: Extent, expected: str) -> None:
 )
 def test_what_schedules_rely_on_is_proved(fact: Extent) -> None:
     assert is_nonnegative(fact)
+    assert not isinstance(fact, Expression) or not has_counterexample(fact)
 
 
 @pytest.mark.parametrize("fact", [N - 1, M - N, S, minimum(N, S), N - 1 - T])
 def test_what_does_not_hold_everywhere_is_not_proved(fact: Extent) -> None:
     assert not is_nonnegative(fact)
+
+
+@pytest.mark.parametrize(
+    "fact", [-I - 1, N - 2 * I - 2, J - M + 1, M - N, N * M - 32832, mod(N, 8) - 7, N - maximum(N, M)]
+)
+def test_values_are_found_at_which_an_extent_is_negative(fact: Extent) -> None:
+    assert has_counterexample(fact)
 
 
 def test_a_symbolic_divisor_is_positive_since_its_quotient_exists() -> None:

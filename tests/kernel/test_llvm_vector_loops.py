@@ -95,6 +95,25 @@ def test_rows_at_positions_and_elements_at_a_distance() -> None:
     np.testing.assert_allclose(pairs(x[:, :9]), ((x[:, None, :9] - x[None, :, :9]) ** 2).sum(-1))
 
 
+@pytest.mark.parametrize(
+    ("dtype", "lengths"),
+    [(np.float32, (3, 16, 33, 40, 127)), (np.int32, (19, 48)), (np.float64, (1, 8, 24, 63)), (np.uint64, (5,))],
+)
+def test_elements_at_positions_in_short_rows_are_picked_from_registers(dtype: type, lengths: tuple[int, ...]) -> None:
+    random = np.random.default_rng(0)
+    fused = fuse(lambda x, k: np.take_along_axis(x, k, axis=1) * x[:, :1], dynamic=False)
+    for length in lengths:
+        x = random.integers(0, 100, (60, length)).astype(dtype)
+        k = random.integers(-length, length, (60, length + 3))
+        source = fused.segments(x, k)[0].source
+        assert ("vpermi2var" if x[0].nbytes > 64 else "permvar") in source or length == 1
+        np.testing.assert_array_equal(fused(x, k), np.take_along_axis(x, k, axis=1) * x[:, :1])
+        for wrong in (length, -length - 1):
+            k[random.integers(60), random.integers(length)] = wrong
+            with pytest.raises(IndexError, match=f"axis 1 with {length} elements"):
+                fused(x, k)
+
+
 def test_functions_that_call_a_library_are_left_to_llvm() -> None:
     x = np.ones(100)
     assert is_in_vectors(fuse(lambda x: np.exp(x) + x**0.45).segments(x)[0].source)
@@ -106,6 +125,16 @@ def test_loops_that_read_what_they_have_written_under_a_mask_are_left_to_llvm() 
     sums = fuse(lambda x: np.cumsum(x, 0))
     assert not is_in_vectors(sums.segments(x)[0].source)
     np.testing.assert_array_equal(sums(x), np.cumsum(x, 0))
+
+
+def test_rows_of_a_known_length_that_are_read_and_written_end_in_parts_without_a_mask() -> None:
+    def updated(table: Any, positions: Any, rows: Any) -> Any:
+        np.add.at(table, positions, rows)
+
+    table, rows = np.zeros((9, 7), np.float32), np.ones((5, 7), np.float32)
+    source = fuse(updated, dynamic=False).segments(table, np.arange(5), rows)[0].source
+    assert "llvm.masked.store" not in source[source.index("rows") :]
+    assert all(f"store <{lanes} x float>" in source for lanes in (4, 2, 1))
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int8])

@@ -56,6 +56,7 @@ NOT_CACHES = {
     "frontend.tracer.state.shadow_nodes._resting": "metaclasses of those classes",
     "pytrees._field_names": "fields of those classes",
     # State of arrays that are alive.
+    "runtime.replayed_methods._kept": "the method that replays calls",
     "runtime.devices.cuda_arrays._in_flight": "arrays that kernels still read",
     "runtime.donated_arrays.DONORS": "donated arrays whose buffers hold results",
     "runtime.donated_arrays._RESULTS": "results in donated buffers",
@@ -81,6 +82,7 @@ NOT_CACHES = {
     "kernel.llvm.masked_vectors.MaskedVectors": "the iteration in progress",
     "kernel.llvm.strided_vectors.WindowVectors": "the iteration in progress",
     "kernel.llvm.hoisted_divisions.HoistedDivisions": "the function in progress",
+    "kernel.llvm.machine_code.Machine._idle": "target machines of threads that compiled at the same time",
     "kernel.llvm.vector_loops.VectorLoop": "the loop in progress",
     "kernel.llvm.vector_sums.VectorSums": "the loop in progress",
     "frontend.calls.input_texts.InputWriter": "the text in progress",

@@ -100,6 +100,26 @@ def test_an_argument_is_updated_in_place_and_not_at_all_if_a_position_is_outside
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(("columns", "dtype"), [((), "int32"), ((), "uint64"), ((5,), "int8"), ((7,), "int64")])
+def test_each_block_of_positions_may_have_negative_ones(columns: tuple[int, ...], dtype: str) -> None:
+    def updated(table: Any, positions: Any, rows: Any) -> Any:
+        result = table.copy()
+        np.add.at(result, positions, rows)
+        return result
+
+    fused, random, count = fuse(updated), np.random.default_rng(0), 8000  # which fixes the number of columns
+    table, rows = (random.random((n, *columns), np.float32) for n in (100, count))
+    positions = random.integers(0, 100, count).astype(dtype)
+    if dtype[0] == "i":
+        positions[random.integers(600, 7900, 3)] = -100, -1, -7
+    np.testing.assert_array_equal(fused(table, positions, rows), updated(table, positions, rows))
+    for place in (0, count - 1):
+        outside = positions.copy()
+        outside[place] = 100
+        with pytest.raises(OutOfRangeError, match="out of bounds for axis 0 with 100 elements"):
+            fused(table, outside, rows)
+
+
 def test_rows_and_positions_may_be_those_of_the_table() -> None:
     @fuse
     def update(table: Any, positions: Any) -> None:

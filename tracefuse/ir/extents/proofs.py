@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import cast
 
 from tracefuse.caches import memoized
+from tracefuse.ir.extents.counterexamples import has_counterexample
 from tracefuse.ir.extents.polynomial import (
     Atom,
     Binary,
@@ -36,10 +37,22 @@ def is_nonnegative(extent: Extent) -> bool:
 
 @memoized("whether an extent is proved not negative", key="extent", most=16384)
 def _is_nonnegative(extent: Expression) -> bool:
+    if _is_sum_of_products(extent):
+        return True
+    if has_counterexample(extent):
+        return False
     if _holds_at_the_ends(extent, {}):
         return True
     bounded = _bounded_by_loops(extent)
     return bool(bounded) and _holds_at_the_ends(substitute(extent, bounded), bounded)
+
+
+def _is_sum_of_products(extent: Expression) -> bool:
+    """Whether `extent` adds products of symbols that are never negative."""
+    return all(
+        coefficient > 0 and all(isinstance(atom, Symbol) and atom.minimum >= 0 for atom in monomial)
+        for monomial, coefficient in extent.terms
+    )
 
 
 def _bounded_by_loops(extent: Extent) -> dict[Atom, Extent]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import re
 from typing import Any, NamedTuple
 
 from segments.lazy_dataclasses import replace
@@ -53,9 +54,22 @@ _TYPES: dict[dtypes.DType, Any] = {
 }
 
 
+_NUMBER = re.compile(r"(?<= )-?(?:0x[0-9A-F]+|[0-9]+)\b")
+
+
+def may_share(kernel: ir.Kernel) -> bool:
+    """Return whether a kernel may share code: it has no reduction."""
+    return not any(isinstance(s, ir.Accumulate) for s in ir.walk_statements(kernel.body))
+
+
+def family_text(canonical_text: str) -> str:
+    """Return a kernel's LLVM text without numbers: equal for kernels that differ in constants, and for some others."""
+    return _NUMBER.sub("#", canonical_text)
+
+
 def without_constants(kernel: ir.Kernel) -> SharedKernel | None:
     """Return `kernel` with variables in place of its constants; None if it must be compiled as it is."""
-    if any(isinstance(s, ir.Accumulate) for s in ir.walk_statements(kernel.body)):
+    if not may_share(kernel):
         return None
     replaced = _Replaced()
     body = replaced.statements(kernel.body)

@@ -159,23 +159,22 @@ def _launch_by_address(function: Callable[..., Any], *arguments: Any) -> Any:
     return function(*(a.__array_interface__["data"][0] if isinstance(a, np.ndarray) else a for a in arguments))
 
 
-_LEFT_OUT = re.compile(r"^ *;.*\n", re.MULTILINE)
-_NAME = re.compile(r"(%[A-Za-z_][\w.]*|^[A-Za-z_][\w.]*(?=:))", re.MULTILINE)
+_COMMENT = re.compile(r"\n *;[^\n]*")
+_NAME = re.compile(r"(%[A-Za-z_][\w.]*|\n[A-Za-z_][\w.]*(?=:))")
 
 
 class _NameNumbers(dict[str, str]):
-    """The number of each local name in the order of first use, for `%name` and for its label `name`."""
+    """The number of each local name in the order of first use, for `%name` and for its label, a new line's `name`."""
 
     def __missing__(self, identifier: str) -> str:
-        name = identifier.removeprefix("%")
-        number = f"n{len(self) // 2}"
-        self[f"%{name}"], self[name] = f"%{number}", number
+        name, number = identifier[1:], f"n{len(self) // 2}"
+        self[f"%{name}"], self[f"\n{name}"] = f"%{number}", f"\n{number}"
         return self[identifier]
 
 
 def canonical(text: str) -> str:
     """Return `text` without comments and with numbered local names: equal for kernels that differ only in names."""
-    parts = _NAME.split(_LEFT_OUT.sub("", text))
+    parts = _NAME.split(_COMMENT.sub("", text))
     numbers = _NameNumbers()
     parts[1::2] = [numbers[name] for name in parts[1::2]]
     return "".join(parts)
@@ -186,7 +185,11 @@ _cache: KernelCache[CompiledModule] = KernelCache()
 
 def cache_key(source: str) -> str:
     """Return the cache key: a hash of canonical text, compiler version, settings and processor."""
-    return disk_cache.hashed("cpu", (canonical(source), *get_machine().key))
+    return _key_of(canonical(source))
+
+
+def _key_of(canonical_text: str) -> str:
+    return disk_cache.hashed("cpu", (canonical_text, *get_machine().key))
 
 
 def identity(kernel: ir.Kernel) -> str:
@@ -230,7 +233,8 @@ def _module(
     kernels: Mapping[str, CompiledModule] = MappingProxyType({}), quick: bool = False,
 ) -> CompiledModule:  # fmt: skip
     """Return the machine code of a module's text. kernel: what the module consists of, if it is one kernel."""
-    source, key = text.source, cache_key(text.source)
+    source, canonical_text = text.source, canonical(text.source)
+    key = _key_of(canonical_text)
     # The worker limit and the kernels do not change the machine code, only what it is linked with.
     linked = " ".join(
         [key, *([str(workers)] if workers else []), *(str(kernel.address) for kernel in kernels.values())]
@@ -248,7 +252,7 @@ def _module(
         loaded = disk_cache.load_and_use(disk, key, link)
         if loaded is not None:
             return loaded, Origin.DISK
-        shared = None if kernel is None else _shared_code(kernel, disk, link, quick)
+        shared = None if kernel is None else _shared_code(kernel, canonical_text, disk, link, quick)
         if shared is not None:
             return shared
         if not quick_code.is_used(source, quick):
@@ -287,13 +291,18 @@ _lock = threading.Lock()
 
 
 def _shared_code(
-    kernel: ir.Kernel, disk: DiskCache | None, link: LinkFunction, quick: bool
+    kernel: ir.Kernel, canonical_text: str, disk: DiskCache | None, link: LinkFunction, quick: bool
 ) -> tuple[CompiledModule, Origin] | None:
     """Return the machine code that a kernel shares with others (`kernel/llvm/constant_tables.py`), and its origin.
 
-    None if it can share none, or if it is the first kernel of this process that differs from others in constants alone
-    and the code is not on disk.
+    None if it can share none, or if it is the first kernel of its family, in this process and on disk.
     """
+    if not constant_tables.may_share(kernel):
+        return None
+    family = disk_cache.hashed("family", (constant_tables.family_text(canonical_text), *get_machine().key))
+    # The text of the shared code takes as long to emit as the kernel's, so the first of a family does without.
+    if not _is_known_family(family) and (disk is None or disk.load(family) is None):
+        return None
     shared = constant_tables.without_constants(kernel)
     if shared is None:
         return None
@@ -306,24 +315,27 @@ def _shared_code(
 
     def make() -> tuple[ObjectCode, Origin]:
         nonlocal origin
-        if not quick_code.is_used(source, quick):
-            made, origin = disk_cache.load_or_make(disk, key, use, lambda: get_machine().compile(source))
-            return made, origin
         loaded = disk_cache.load_and_use(disk, key, use)
-        origin = Origin.COMPILED if loaded is None else Origin.DISK
-        return loaded or ObjectCode(quick_code.compiled(source), Replacement(source, key, disk)), origin
+        if loaded is not None:
+            origin = Origin.DISK
+            return loaded, origin
+        if disk is not None:
+            disk.store(family, b"")
+        if not quick_code.is_used(source, quick):
+            made, origin = disk_cache.make_and_store(disk, key, use, lambda: get_machine().compile(source))
+            return made, origin
+        origin = Origin.COMPILED
+        return ObjectCode(quick_code.compiled(source), Replacement(source, key, disk)), origin
 
-    if not _is_known_family(key) and (disk is None or disk_cache.load_and_use(disk, key, use) is None):
-        return None
     return _shared.get(key, make).linked(link, table), origin
 
 
-def _is_known_family(key: str) -> bool:
+def _is_known_family(family: str) -> bool:
     """Return whether a kernel of this family was compiled before; the next one was."""
     with _lock:
-        known = key in _families
-        _families[key] = None
-        _families.move_to_end(key)
+        known = family in _families
+        _families[family] = None
+        _families.move_to_end(family)
         while len(_families) > MOST_KERNELS:
             _families.popitem(last=False)
         return known

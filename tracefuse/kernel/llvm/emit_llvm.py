@@ -127,7 +127,10 @@ def module_text(texts: Sequence[str], emitters: Sequence[Emitter], processor: Pr
     """Return the module of functions and of what they use. emitters: wrote the functions."""
     declarations = {symbol: text for emitter in emitters for symbol, text in emitter.builder.declarations.items()}
     declarations.update(declaration for emitter in emitters for declaration in emitter.linked.items())
-    narrows = any("fptrunc float" in line and line.endswith("to half") for text in texts for line in text.splitlines())
+    narrows = any(
+        "fptrunc float" in line and line.endswith("to half")
+        for text in texts if "fptrunc float" in text for line in text.splitlines()
+    )  # fmt: skip
     used = [symbol for emitter in emitters for symbol in emitter.builder.functions]
     support = float32_math.functions([*used, *([TRUNCATE] if narrows else [])], declarations, processor)
     if narrows:

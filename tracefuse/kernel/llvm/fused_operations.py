@@ -104,7 +104,9 @@ def with_fused_operations(text: str, declarations: dict[str, str], *, reorders: 
 def _without_flag(lines: list[str]) -> list[str]:
     """Return the lines that are left, without the flag except in sums that LLVM may reorder and what they read."""
     kept = {name for line in lines if REORDERED in line for name in _NAME.findall(line)}
-    return [line if _keeps_flag(line, kept) else line.replace(FLAG, "", 1) for line in lines if line]
+    return [
+        line if FLAG not in line or _keeps_flag(line, kept) else line.replace(FLAG, "", 1) for line in lines if line
+    ]
 
 
 def _keeps_flag(line: str, kept: set[str]) -> bool:

@@ -7,6 +7,7 @@ operands the loop leaves alone. Divisions are defined for all operands, so they 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -17,14 +18,41 @@ if TYPE_CHECKING:
     from tracefuse.kernel.llvm.statements import Emitter
 
 DIVISIONS = frozenset(("floordiv", "mod", "truncdiv", "truncmod"))
+_DEFINING = (ir.Let, ir.Declare, ir.Assign, ir.Accumulate, ir.For)
 
 
 class HoistedDivisions:
     """The divisions that were emitted before the loops around a statement."""
 
     def __init__(self, kernel: ir.Kernel) -> None:
-        self._divides = any(_is_division(e) for e in _expressions(kernel.body))
+        self._kernel = kernel
+        # By identity of the bodies, which the kernel keeps. Loops in each other have the same divisions.
+        self._found: dict[int, tuple[tuple[ir.Statement, ...], list[ir.Call]]] = {}
         self._values: dict[ir.Expression, LlvmValue] = {}
+
+    @functools.cached_property
+    def _divides(self) -> bool:
+        return bool(self._divisions(self._kernel.body))
+
+    def _divisions(self, body: tuple[ir.Statement, ...]) -> list[ir.Call]:
+        """Return the divisions in statements, indices included, those inside of others first."""
+        known = self._found.get(id(body))
+        if known is None:
+            found: list[ir.Call] = []
+            for s in body:
+                match s:
+                    case ir.Let() | ir.Declare() | ir.Assign() | ir.Accumulate():
+                        found += _divisions_of(s.value)
+                    case ir.Store():
+                        found += (*_divisions_of(s.index), *_divisions_of(s.value))
+                    case ir.For():
+                        found += (*_divisions_of(s.start), *_divisions_of(s.stop), *_divisions_of(s.step))
+                        found += self._divisions(s.body)
+                    case ir.If():
+                        found += _divisions_of(s.condition)
+                        found += (*self._divisions(s.body), *self._divisions(s.orelse))
+            known = self._found[id(body)] = body, found
+        return known[1]
 
     def value(self, e: ir.Call) -> LlvmValue | None:
         """Return what a division was emitted as before, if it was."""
@@ -37,25 +65,18 @@ class HoistedDivisions:
         outer = self._values
         if not self._divides:
             return outer
+        divisions = [e for e in self._divisions(body) if e not in outer]
+        if not divisions:
+            return outer
         self._values = dict(outer)
         changing = {variable.name, *_changed(body)}
-        for e in _expressions(body):
-            if _is_division(e) and e not in self._values and _is_known(e, emitter, changing):
+        for e in divisions:
+            if e not in self._values and _is_known(e, emitter, changing):
                 self._values[e] = emitter.expression(e, index=emitter.is_plain_index(e))
         return outer
 
     def end_loop(self, outer: dict[ir.Expression, LlvmValue]) -> None:
         self._values = outer
-
-
-def _is_division(e: ir.Expression) -> bool:
-    """Return whether an expression divides integers by others than constants."""
-    return (
-        isinstance(e, ir.Call)
-        and e.name in DIVISIONS
-        and e.dtype.is_integer
-        and not isinstance(e.arguments[1], ir.Constant)
-    )
 
 
 def _is_known(e: ir.Expression, emitter: Emitter, changing: set[str]) -> bool:
@@ -74,24 +95,20 @@ def _is_known(e: ir.Expression, emitter: Emitter, changing: set[str]) -> bool:
 def _changed(body: tuple[ir.Statement, ...]) -> Iterator[str]:
     """Yield the names of the variables that statements define."""
     for s in ir.walk_statements(body):
-        if isinstance(s, ir.Let | ir.Declare | ir.Assign | ir.Accumulate | ir.For):
+        if isinstance(s, _DEFINING):
             yield s.variable.name
 
 
-def _expressions(body: tuple[ir.Statement, ...]) -> Iterator[ir.Expression]:
-    """Yield the expressions in statements, indices included, those inside of others first."""
-    for s in ir.walk_statements(body):
-        match s:
-            case ir.Let() | ir.Declare() | ir.Assign() | ir.Accumulate():
-                yield from _parts(s.value)
-            case ir.Store():
-                yield from _parts(s.index)
-                yield from _parts(s.value)
-            case ir.For():
-                for bound in (s.start, s.stop, s.step):
-                    yield from _parts(bound)
-            case ir.If():
-                yield from _parts(s.condition)
+def _divisions_of(e: ir.Expression) -> list[ir.Call]:
+    """Return the divisions of integers by others than constants in an expression."""
+    return [
+        part
+        for part in _parts(e)
+        if isinstance(part, ir.Call)
+        and part.name in DIVISIONS
+        and part.dtype.is_integer
+        and not isinstance(part.arguments[1], ir.Constant)
+    ]
 
 
 def _parts(e: ir.Expression) -> Iterator[ir.Expression]:

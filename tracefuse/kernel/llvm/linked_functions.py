@@ -61,7 +61,8 @@ register(Cache(
 
 def addresses(source: str, disk: DiskCache | None) -> dict[str, int]:
     """Return the addresses of the linked functions that a module declares, compiled or loaded from `disk`."""
-    return {symbol: _address(symbol, disk) for symbol in _DECLARED.findall(source)}
+    declarations = source.partition("\ndefine ")[0]
+    return {symbol: _address(symbol, disk) for symbol in _DECLARED.findall(declarations)}
 
 
 def _address(symbol: str, disk: DiskCache | None) -> int:

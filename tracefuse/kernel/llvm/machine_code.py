@@ -78,6 +78,8 @@ class Machine:
         self._linker: Any = None
         self._lock = threading.Lock()
         self._held: dict[int, _Held] = {}
+        # Target machines that no thread uses now, by level of code generation: a new one takes .4 ms.
+        self._idle: dict[int, list[Any]] = {}
         # Numbers of linked code without references. SimpleQueue.put is implemented in C and is reentrant.
         self._unused: queue.SimpleQueue[int] = queue.SimpleQueue()
 
@@ -91,6 +93,19 @@ class Machine:
     def _target_machine(self, optimization: Optimization) -> Any:
         level = optimization.code_level
         return self._target.create_target_machine(cpu=self.cpu, features=self.features, opt=level, jit=True)
+
+    @contextlib.contextmanager
+    def _borrowed_target_machine(self, optimization: Optimization) -> Iterator[Any]:
+        """Yield a target machine that no other thread uses meanwhile."""
+        idle = self._idle.setdefault(optimization.code_level, [])
+        try:
+            target_machine = idle.pop()
+        except IndexError:
+            target_machine = self._target_machine(optimization)
+        try:
+            yield target_machine
+        finally:
+            idle.append(target_machine)
 
     @contextlib.contextmanager
     def _pass_builder(self, target_machine: Any, text: str, level: int, *, vectorizes: bool) -> Iterator[Any]:
@@ -119,8 +134,9 @@ class Machine:
     def _run_passes(self, module: Any, target_machine: Any, text: str, optimization: Optimization) -> None:
         with contextlib.ExitStack() as stack:
             in_vectors = bool(optimization.level) and is_in_vectors(text)
+            vectorizes = optimization.vectorizes and not in_vectors
             builder = stack.enter_context(
-                self._pass_builder(target_machine, text, optimization.level, vectorizes=optimization.vectorizes)
+                self._pass_builder(target_machine, text, optimization.level, vectorizes=vectorizes)
             )
             passes = _passes_of_vectors() if in_vectors else builder.getModulePassManager()
             manager = stack.enter_context(contextlib.closing(passes))
@@ -149,8 +165,8 @@ class Machine:
         from llvmlite import binding
 
         with contextlib.ExitStack() as stack:
+            target_machine = stack.enter_context(self._borrowed_target_machine(optimization))
             # Closed here, because a traceback that holds this frame may be freed on the main thread.
-            target_machine = stack.enter_context(contextlib.closing(self._target_machine(optimization)))
             # A separate context: the global one never frees types and constants, and threads cannot share it. The
             # module must be freed before its context.
             context = stack.enter_context(contextlib.closing(binding.create_context()))

@@ -183,27 +183,39 @@ def _is_index(e: ir.Expression) -> bool:
 
 
 def slope(e: ir.Expression, variable: str) -> ir.Expression | None:
-    """Return by how much an index grows with a variable; None if it is not linear in it."""
-    if not _is_index(e):
-        return None
-    if not _reads(e, variable):
-        return ZERO
+    """Return by how much an index grows with a variable; None if it is not linear in it, or reads memory."""
     match e:
-        case ir.Variable():
-            return ONE
-        case ir.Call("add" | "sub" as name, (left, right)):
-            slopes = slope(left, variable), slope(right, variable)
-            if slopes[0] is None or slopes[1] is None:
+        case ir.Variable(name):
+            return ONE if name == variable else ZERO
+        case ir.Constant():
+            return ZERO
+        case ir.Cast(argument):
+            return ZERO if slope(argument, variable) == ZERO else None
+        case ir.Call(name, arguments):
+            slopes = [slope(argument, variable) for argument in arguments]
+            if all(one == ZERO for one in slopes):
+                return ZERO
+            if None in slopes or name not in ("add", "sub", "mul"):
                 return None
-            if slopes[1] == ZERO:
-                return slopes[0]
-            return slopes[1] if name == "add" and slopes[0] == ZERO else ir.call(name, slopes[0], slopes[1])
-        case ir.Call("mul", (left, right)):
-            if _reads(left, variable):
-                left, right = right, left
-            other = None if _reads(left, variable) else slope(right, variable)
-            return left if other == ONE else None if other is None else ir.call("mul", left, other)
+            return _slope_of(name, arguments, slopes)
     return None
+
+
+def _slope_of(
+    name: str, arguments: Sequence[ir.Expression], slopes: Sequence[ir.Expression | None]
+) -> ir.Expression | None:
+    """Return the slope of a sum, a difference or a product; None of a product of two slopes."""
+    left, right = slopes
+    assert left is not None
+    assert right is not None
+    if name == "mul":
+        if left != ZERO and right != ZERO:
+            return None
+        factor, changing = (arguments[0], right) if left == ZERO else (arguments[1], left)
+        return factor if changing == ONE else ir.call("mul", factor, changing)
+    if right == ZERO:
+        return left
+    return right if name == "add" and left == ZERO else ir.call(name, left, right)
 
 
 def plain_declaration(symbol: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from segments.lazy_dataclasses import replace
 from tracefuse import dtypes
@@ -12,6 +12,7 @@ from tracefuse.kernel.llvm import float32_math, scalar_ops
 from tracefuse.kernel.llvm.hidden_invariants import HiddenInvariants, parts
 from tracefuse.kernel.llvm.interleaving import PLAIN, known_trips
 from tracefuse.kernel.llvm.plain_loops import inlined, slope
+from tracefuse.kernel.llvm.short_rows import ShortRow, bound_of, row_of
 from tracefuse.kernel.llvm.strided_windows import Access, StridedPlace, StridedWindows, are_stored_together
 from tracefuse.kernel.llvm.text_builder import Builder, LlvmValue, NotInVectorsError, Processor
 
@@ -20,6 +21,8 @@ _SOME_LANES = 2
 
 _GATHERED = 3
 """The gathered elements for each stored one from which on a loop does more than to move elements."""
+
+_WITH_VALUE = (ir.Let, ir.Store, ir.Accumulate, ir.Declare, ir.Assign)
 
 
 class VectorBody:
@@ -43,10 +46,17 @@ class VectorBody:
             processor,
         )
         self._places: dict[str, ir.Expression] = {}
+        self._bounds = {
+            s.variable.name: bound
+            for s in loop.body
+            if isinstance(s, ir.Let) and (bound := bound_of(s.value)) is not None
+        }  # fmt: skip
         # Of the unrolled loops, by their variables: with the statements that only say where elements are.
         self._bodies: dict[str, tuple[ir.Statement, ...]] = {}
         # By identity, while the places of variables are the same.
         self._known: dict[int, tuple[ir.Expression, ir.Expression, int | None]] = {}
+        # The parts of the values of statements, by identity.
+        self._parts: dict[int, tuple[ir.Statement, tuple[ir.Expression, ...]]] = {}
         self._find_places(loop.body)
         self.statements = self._needed(loop.body)
 
@@ -74,12 +84,17 @@ class VectorBody:
 
     def _values(self, s: ir.Statement) -> Iterator[ir.Expression]:
         """Yield the parts of a statement's value, with the indices of elements that are not adjacent."""
-        waiting = [s.value] if isinstance(s, ir.Let | ir.Store | ir.Accumulate | ir.Declare | ir.Assign) else []
+        if not isinstance(s, _WITH_VALUE):
+            return
+        known = self._parts.get(id(s))
+        if known is None:
+            known = self._parts[id(s)] = s, tuple(parts(s.value))
+        waiting: list[Iterable[ir.Expression]] = [known[1]]
         while waiting:
-            for part in parts(waiting.pop()):
+            for part in waiting.pop():
                 yield part
                 if isinstance(part, ir.Load) and self.step(part.index) is None and self.distance(part.index) is None:
-                    waiting.append(part.index)
+                    waiting.append(parts(part.index))
 
     def sums(self) -> list[ir.Accumulate]:
         """Return the reductions over the loop."""
@@ -169,11 +184,18 @@ class VectorBody:
                     yield from self._accesses_of(s.body)
                 continue
             for part in self._values(s):
-                if isinstance(part, ir.Load) and self.step(part.index) not in (0, 1):
+                if isinstance(part, ir.Load) and self.step(part.index) not in (0, 1) and self.short_row(part) is None:
                     yield Access(part.buffer, self.place_of(part.buffer, part.index), stores=False)
             if isinstance(s, ir.Store):
                 place = None if self.step(s.index) == 1 else self.place_of(s.buffer, s.index, stores=True)
                 yield Access(s.buffer, place, stores=True)
+
+    def short_row(self, load: ir.Load) -> ShortRow | None:
+        """Return the row in registers that has what a load reads at a position that is data; None for others."""
+        if not self._bounds:
+            return None
+        place = self.place(load.index)
+        return row_of(load, place, self._bounds, lambda e: self.step(e) == 0, self._processor)
 
     @functools.cached_property
     def windows(self) -> StridedWindows:

@@ -8,9 +8,10 @@ need neither. Others, of elements that are not adjacent or of branches, are left
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
-from segments.lazy_dataclasses import dataclass
+from segments.lazy_dataclasses import dataclass, replace
 from tracefuse import dtypes
 from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.llvm.hidden_invariants import HiddenInvariants
@@ -18,7 +19,7 @@ from tracefuse.kernel.llvm.interleaving import has_long_body, interleave_count, 
 from tracefuse.kernel.llvm.masked_vectors import MaskedVectors, numbers
 from tracefuse.kernel.llvm.text_builder import LlvmValue
 from tracefuse.kernel.llvm.vector_bodies import VectorBody
-from tracefuse.kernel.llvm.vector_sums import VectorSums
+from tracefuse.kernel.llvm.vector_sums import VectorSums, is_flag
 
 if TYPE_CHECKING:
     from tracefuse.kernel.llvm.statements import Emitter
@@ -72,6 +73,7 @@ class Widths:
 
 def _widths_of(loop: ir.For, vector_bytes: int, *, copies: bool) -> Widths:
     """Return the widths of the iterations of a loop. copies: whether an iteration may have several registers."""
+    loop = replace(loop, body=tuple(s for s in loop.body if not is_flag(s)))  # which are masks, whatever they raise
     trips, lanes = known_trips(loop), vector_bytes // widest(loop.body)
     if trips is not None and trips < lanes:
         lanes = 1 << max(trips - 1, 1).bit_length()
@@ -100,6 +102,18 @@ class VectorLoop:
                 return all(map(self._is_index, arguments))
         return self._emitter.is_plain_index(e)
 
+    @functools.cached_property
+    def _is_in_parts(self) -> bool:
+        """Whether the elements of the last register are stored in parts of 8, 4, 2 and 1, without a mask.
+
+        A processor does not forward elements that were stored under a mask to a load, so what the iteration of an outer
+        loop has written would be read late by the next one. Parts of one size at one place are forwarded.
+        """
+        widths, body = self._widths, self._body
+        if widths.trips is None or widths.fills_registers or body.windows or body.has_local_arrays:
+            return False
+        return not body.sums() and body.reads_what_it_writes()
+
     def is_possible(self) -> bool:
         """Return whether this processor has the instructions, and all statements have a form on vectors.
 
@@ -108,14 +122,18 @@ class VectorLoop:
         mask and have local arrays, which LLVM keeps in registers.
         """
         widths = self._widths
-        if not (self._emitter.processor.masks or widths.fills_registers) or widths.trips == 1:
+        if widths.trips == 1:
+            return False
+        if self._is_in_parts:
+            return bool(widths.trips) and self._body.is_possible()
+        if not (self._emitter.processor.masks or widths.fills_registers):
             return False
         if widths.leaves_one if is_long(self._loop.body) else widths.is_mostly_masked and not self._body.sums():
             return False
         if widths.trips is not None and not widths.fills_registers and self._body.has_local_arrays:
             return False
         if not widths.fills_registers and self._body.reads_what_it_writes():
-            return False  # a processor does not forward elements that were stored under a mask to a load
+            return False  # see `_is_in_parts`
         return widths.trips != 0 and self._sums.are_possible(self._body.names) and self._body.is_possible()
 
     def emit(self) -> None:
@@ -130,10 +148,12 @@ class VectorLoop:
         place = len(builder.lines)
         self._emitter.invariants = self._invariants
         self._sums.begin()
-        if self._widths.is_one_iteration:
+        if self._is_in_parts:
+            self._parts(start)
+        elif self._widths.is_one_iteration:
             left = None if self._widths.fills_registers else trips
             self._iteration(builder.literal(0, "i64"), self._widths.wide, left, start)
-            self._sums.end(self._widths.wide)
+            self._sums.end(self._widths.wide, trips)
         else:
             self._loops(trips, start)
         builder.lines[place:place] = self._invariants.lines
@@ -165,7 +185,19 @@ class VectorLoop:
             counter, most = self._whole_vectors(counter, trips, start, widths.lanes), most % widths.lanes
         if not widths.fills_registers:
             self._rest(counter, trips, start, repeats=masks and most > widths.lanes)
-        self._sums.end(widths.lanes)
+        self._sums.end(widths.lanes, trips)
+
+    def _parts(self, start: LlvmValue) -> None:
+        """Emit the loop over wide vectors, and the rest in parts, each of the largest power of two that is left."""
+        widths, literal = self._widths, self._builder.literal
+        assert widths.trips is not None
+        first = widths.trips // widths.wide * widths.wide
+        if first:
+            self._whole_vectors(literal(0, "i64"), literal(widths.trips, "i64"), start, widths.wide)
+        while first < widths.trips:
+            lanes = min(1 << (widths.trips - first).bit_length() - 1, widths.lanes)
+            self._iteration(literal(first, "i64"), lanes, None, start)
+            first += lanes
 
     def _whole_vectors(self, first: LlvmValue, trips: LlvmValue, start: LlvmValue, width: int) -> LlvmValue:
         """Emit the iterations from `first` on that have `width` elements; return the first element after them.

@@ -14,11 +14,12 @@ from typing import TypeAlias
 
 from segments import Verdict, yes
 from segments.lazy_dataclasses import replace
-from tracefuse.dtypes import DType, int64, uint64
-from tracefuse.ir.extents import Extent, ceildiv, minimum, product, substitute, symbol
+from tracefuse.dtypes import DType, int8, int16, int32, int64, uint8, uint16, uint32, uint64
+from tracefuse.ir.extents import Extent, ceildiv, floordiv, minimum, product, substitute, symbol
 from tracefuse.ir.fusion import Node
 from tracefuse.ir.row_major import delinearize
 from tracefuse.kernel.kernel_ir import (
+    Accumulate,
     Allocate,
     Assign,
     Buffer,
@@ -47,11 +48,17 @@ COLUMNS = 1 << 12
 BLOCK = 512
 """The positions of a block: its rows and elements stay in the first cache."""
 
+SHORT, UNROLLED = 16, 4
+"""The most columns of rows of which an iteration combines several, and how many."""
+
 CHECKED = 1 << 14
 """The positions that a task tests."""
 
 LEAST_COLUMNS = 8
 """The fewest columns for which the workers divide the rows of the table: each of them lists all positions."""
+
+NARROW, MOST_NARROW = (int8, int16, int32, uint8, uint16), 2**31 - 1
+"""The types of positions that fit 32 bits, and the most rows whose numbers do."""
 
 
 Bounds: TypeAlias = tuple[Extent, Extent]
@@ -106,7 +113,7 @@ def _check(problem: CpuProblem, facts: RowUpdateFacts) -> LaunchSpec:
     place = symbol("position", extent=count)
     first = _bound(body, "first", task * CHECKED, count)
     with body.loop(place, minimum(first + CHECKED, count), start=first):
-        _row(body, facts, place, rows)
+        _inside(body, facts, _signed(body.value(facts.index, (place,))[0]), rows)
     return make_launch(body, f"{problem.name}_check", "cpu", [grid], work=count, contract=problem.contract)
 
 
@@ -139,36 +146,112 @@ def _update(problem: CpuProblem, facts: RowUpdateFacts, checked: bool) -> Launch
 def _update_block(
     problem: CpuProblem, body: Body, facts: RowUpdateFacts, block: Bounds, columns: Bounds, own: Bounds | None
 ) -> None:
-    """Emits the combination of the rows at a block of positions. own: the rows of the table that the task has."""
-    fusion, (start, stop) = problem.fusion, block
+    """Emits the combination of the rows at a block of positions. own: the rows of the table that the task has.
+
+    One comparison tells whether a block has positions that are negative, so large without a sign, or out of range. If
+    it has none, they are read again where they are: a processor mistakes stores to the table for stores to a list at
+    the same place of another page, and waits for them.
+    """
+    fusion, count = problem.fusion, block[1] - block[0]
+    is_read_again = own is None and facts.index in fusion.tensor_inputs
+    width = product(fusion.shape_of(facts.result)[facts.axes :])
+    elements = None
+    if width == 1 and facts.rows not in fusion.tensor_inputs:
+        elements = _local(body, "elements", fusion.values[facts.rows].dtype.compute)
+    positions = _positions(problem, facts)
+    rows = _local(body, "rows", positions)
+    is_outside = _list_positions(problem, body, facts, block, None if is_read_again else rows, elements)
+    listed = symbol("listed", extent=BLOCK)
+    row_count = product(fusion.shape_of(facts.result)[: facts.axes])
+    with body.condition(is_outside):
+        with body.loop(listed, count, "vector"):
+            at = body.index.code(listed)
+            place = block[0] + listed
+            position = body.value(facts.index, (place,))[0] if is_read_again else Load(rows, at)
+            row = _inside(body, facts, _signed(position), row_count)
+            body.append(Store(rows, at, convert(row, positions)))
+        if is_read_again:
+            _combine_rows(problem, body, facts, block, columns, (rows, None, count), elements)
+    if is_read_again:
+        with body.otherwise():
+            _combine_rows(problem, body, facts, block, columns, (None, None, count), elements)
+        return
+    own_rows = (None, count) if own is None else _list_own(body, rows, count, own)
+    _combine_rows(problem, body, facts, block, columns, (rows, *own_rows), elements)
+
+
+def _combine_rows(
+    problem: CpuProblem, body: Body, facts: RowUpdateFacts, block: Bounds, columns: Bounds,
+    listed: tuple[Buffer | None, Buffer | None, Extent], elements: Buffer | None,
+) -> None:  # fmt: skip
+    """Emits the combination of the rows at the positions of a block.
+
+    listed: the rows of all positions, if they are listed; which positions the task has, if not all; how many it has.
+    """
+    fusion, (rows, chosen, end) = problem.fusion, listed
     table, (count,) = fusion.shape_of(facts.result), fusion.shape_of(facts.index)
     inner_shape, row_count = table[facts.axes :], product(table[: facts.axes])
-    width, place = product(inner_shape), symbol("position", extent=count)
-    rows = _local(body, "rows", int64)
-    elements = _local(body, "elements", fusion.values[facts.rows].dtype.compute) if width == 1 else None
-    with body.loop(place, stop, "vector", start=start):
-        at = body.index.code(place - start)
-        body.append(Store(rows, at, convert(body.index.code(_row(body, facts, place, row_count)), int64)))
-        if elements is not None:
-            body.append(Store(elements, at, body.value(facts.rows, (place, *(0 for _ in inner_shape)))[0]))
-    listed = symbol("listed", extent=BLOCK)
-    listed_count, chosen = (stop - start, None) if own is None else _list_own(body, rows, stop - start, own)
-    with body.loop(listed, listed_count):
-        at = body.index.code(listed) if chosen is None else Load(chosen, body.index.code(listed))
+    width = product(inner_shape)
+
+    def combine(number: Extent) -> None:
+        at = body.index.code(number) if chosen is None else Load(chosen, body.index.code(number))
         row, place = symbol(body.fresh("row"), extent=row_count), symbol(body.fresh("place"), extent=count)
-        body.bind(row, convert(Load(rows, at), body.index.dtype))
-        body.bind(place, call("add", body.index.code(start), at))
-        if elements is not None:
-            _combine_element(problem, body, facts, row, 0, Load(elements, at))
+        body.bind(place, call("add", body.index.code(block[0]), at))
+        position = body.value(facts.index, (place,))[0] if rows is None else Load(rows, at)
+        body.bind(row, convert(position, body.index.dtype))
+        if width == 1:
+            element = Load(elements, at) if elements else body.value(facts.rows, (place, *(0 for _ in inner_shape)))[0]
+            _combine_element(problem, body, facts, row, 0, element)
             return
         column = symbol("column", extent=width)
         with body.loop(column, columns[1], "vector", start=columns[0]):
             inner = delinearize(column, inner_shape)
             _combine_element(problem, body, facts, row, column, body.value(facts.rows, (place, *inner))[0])
 
+    number, unrolled = symbol("listed", extent=BLOCK), floordiv(end, UNROLLED) * UNROLLED
+    is_short = isinstance(columns[1], int) and columns[1] <= SHORT
+    if is_short:
+        with body.loop(number, unrolled, step=UNROLLED):
+            for step in range(UNROLLED):
+                combine(number + step)
+    with body.loop(number, end, start=unrolled if is_short else 0):
+        combine(number)
 
-def _list_own(body: Body, rows: Buffer, count: Extent, own: Bounds) -> tuple[Extent, Buffer]:
-    """Emits the list of the positions of a block whose rows the task has; returns their number and the list.
+
+def _positions(problem: CpuProblem, facts: RowUpdateFacts) -> DType:
+    """Returns the type of listed rows."""
+    count = product(problem.fusion.shape_of(facts.result)[: facts.axes])
+    is_narrow = problem.fusion.values[facts.index].dtype in NARROW
+    return int32 if is_narrow and problem.sizes.at_most(count, MOST_NARROW, "rows fit 32 bits") else int64
+
+
+def _list_positions(
+    problem: CpuProblem, body: Body, facts: RowUpdateFacts, block: Bounds, rows: Buffer | None, elements: Buffer | None
+) -> Expression:
+    """Emits the lists of a block's positions in `rows`, and of what is combined in `elements`.
+
+    Returns whether a position is negative or out of range.
+    """
+    table, (start, stop) = problem.fusion.shape_of(facts.result), block
+    place = symbol("position", extent=problem.fusion.shape_of(facts.index)[0])
+    signed = _positions(problem, facts)
+    unsigned = uint32 if signed is int32 else uint64
+    largest = Variable(body.fresh("largest"), unsigned)
+    body.append(Declare(largest, Constant(0, unsigned)))
+    with body.loop(place, stop, "vector", start=start):
+        at = body.index.code(place - start)
+        position = convert(_signed(body.value(facts.index, (place,))[0]), signed)
+        body.append(Accumulate(largest, "maximum", convert(position, unsigned)))
+        if rows is not None:
+            body.append(Store(rows, at, position))
+        if elements is not None:
+            others = (0 for _ in table[facts.axes :])
+            body.append(Store(elements, at, body.value(facts.rows, (place, *others))[0]))
+    return call("le", convert(body.index.code(product(table[: facts.axes])), unsigned), largest)
+
+
+def _list_own(body: Body, rows: Buffer, count: Extent, own: Bounds) -> tuple[Buffer, Extent]:
+    """Emits the list of the positions of a block whose rows the task has; returns the list and their number.
 
     Without a branch, which half of the positions would mispredict.
     """
@@ -179,11 +262,11 @@ def _list_own(body: Body, rows: Buffer, count: Extent, own: Bounds) -> tuple[Ext
     with body.loop(place, count):
         at = body.index.code(place)
         body.append(Store(chosen, listed, at))
-        row = Load(rows, at)
+        row = convert(Load(rows, at), int64)
         is_own = call("and", call("le", low, row), call("lt", row, high))
         body.append(Assign(listed, call("add", listed, convert(is_own, int64))))
     body.bind(end, listed)
-    return end, chosen
+    return chosen, end
 
 
 def _local(body: Body, name: str, dtype: DType) -> Buffer:
@@ -193,19 +276,21 @@ def _local(body: Body, name: str, dtype: DType) -> Buffer:
     return buffer
 
 
-def _row(body: Body, facts: RowUpdateFacts, place: Extent, rows: Extent) -> Extent:
-    """Emits the row that the update at `place` goes to: a negative position wraps once, then it is clamped."""
-    (raw,) = body.value(facts.index, (place,))
-    if raw.dtype is uint64:
-        raw = call("minimum", raw, Constant(2**63 - 1, uint64))
+def _inside(body: Body, facts: RowUpdateFacts, position: Expression, rows: Extent) -> Expression:
+    """Emits the row that an update goes to: a negative position wraps once, then it is clamped, and reported."""
     limit, zero = convert(body.index.code(rows), int64), Constant(0, int64)
-    (raw,) = body.name("position", (convert(raw, int64),))
-    outside = call("or", call("lt", raw, call("neg", limit)), call("ge", raw, limit))
+    (position,) = body.name("position", (position,))
+    outside = call("or", call("lt", position, call("neg", limit)), call("ge", position, limit))
     body.report(facts.node, outside, body.levels[-1])
-    wrapped = call("select", call("lt", raw, zero), call("add", raw, limit), raw)
-    index = symbol(body.fresh("row"), extent=rows)
-    body.bind(index, call("minimum", call("maximum", wrapped, zero), call("sub", limit, Constant(1, int64))))
-    return index
+    wrapped = call("select", call("lt", position, zero), call("add", position, limit), position)
+    return call("minimum", call("maximum", wrapped, zero), call("sub", limit, Constant(1, int64)))
+
+
+def _signed(position: Expression) -> Expression:
+    """Converts a position to int64; unsigned ones above its range are out of range for every table."""
+    if position.dtype is uint64:
+        position = call("minimum", position, Constant(2**63 - 1, uint64))
+    return convert(position, int64)
 
 
 def _bound(body: Body, name: str, value: Extent, extent: Extent) -> Extent:
