@@ -132,6 +132,7 @@ OF_OPS = [
     "op('diagonal', x, start_indices=(0, 1), end_indices=(2, 3), strides=(1, 1), dims=(0, 1))",
     "op('diagonal_scatter', x, y[0, :2], start_indices=(0, 1), end_indices=(2, 3), strides=(1, 1), dims=(0, 1))",
     "op('segment_set', x * 2)",
+    "op('ordered_set', x * 2)",
     "op('index_put', x, i[1:3], y[:2], how='add')", "op('index_put_accumulate', x, i[:3], y)",
     "op('contract_axes', x, m, a_dims=(0, 1), b_dims=(0, 1))",
 ]  # fmt: skip

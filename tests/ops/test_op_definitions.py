@@ -46,7 +46,10 @@ def op_comparisons(tree: ast.AST) -> Iterator[str]:
                 yield ast.unparse(node)[:60]
 
 
-OWN_NAMES = {"sum_of_squares", "segment_set", "iota", "extent", "matmul", "linear", "cast", "rsqrt", "set", "full"}
+OWN_NAMES = {
+    "sum_of_squares", "segment_set", "iota", "extent", "matmul", "linear", "cast", "rsqrt", "set", "full",
+    "ordered_set",
+}  # fmt: skip
 """Names of ops that are neither primitives of kernels nor functions of NumPy in other tables."""
 
 

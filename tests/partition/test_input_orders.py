@@ -43,6 +43,18 @@ def corner(x: Any) -> Any:
     return np.kron(x[:9, :9], np.ones((3, 3)))
 
 
+@pytest.mark.parametrize("axes", [(1, 0, 2), (2, 0, 1)])
+def test_arrays_that_are_flattened_and_shifted_are_copied(axes: Any) -> None:
+    x = np.random.default_rng(0).normal(size=(30, 40, 50)).transpose(axes)
+    for given in (x, x[:, :, 3:]):
+        fused = fuse(differences, target="cpu")
+        np.testing.assert_array_equal(fused(given), differences(given))
+        assert list(fused.explain(given).templates) == [
+            "transpose" if given.strides[-1] != 8 else "pointwise",
+            "pointwise",
+        ]
+
+
 def update(x: Any) -> Any:
     x -= x.max(1, keepdims=True)
     return x.sum(0)

@@ -56,6 +56,7 @@ NOT_CACHES = {
     "frontend.tracer.state.shadow_nodes._resting": "metaclasses of those classes",
     "pytrees._field_names": "fields of those classes",
     # State of arrays that are alive.
+    "runtime.replayed_methods._kept": "the method that replays calls",
     "runtime.devices.cuda_arrays._in_flight": "arrays that kernels still read",
     "runtime.donated_arrays.DONORS": "donated arrays whose buffers hold results",
     "runtime.donated_arrays._RESULTS": "results in donated buffers",
@@ -120,6 +121,7 @@ NOT_CACHES = {
     "kernel.llvm.hidden_invariants.HiddenInvariants": "the loop in progress",
     "kernel.llvm.statements.Emitter": "the kernel in progress",
     "kernel.llvm.text_builder.Builder": "the function in progress",
+    "kernel.llvm.kept_elements._StepAccesses": "the step of a loop in progress",
     "kernel.llvm.loop_metadata.Metadata": "the module in progress",
     "runtime.call_code.CallWriter": "the text in progress",
     "runtime.driver_parameters.DriverParameters": "the driver in progress",

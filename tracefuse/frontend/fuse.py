@@ -136,9 +136,7 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
                 if result is not NOT_APPLICABLE:
                     cache.hits += 1
                     if values is None:
-                        if fast_path.plans_alone is not None and not is_bound:
-                            cache.recent = len(args), fast_path.plans_alone
-                        cache.recent_first = fast_path.first
+                        cache.remember(FusedFunction, len(args), fast_path, is_bound)
                     return result
         return self._call_in_full(args, kwargs, bound, is_bound, out)
 

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import ctypes
 import threading
 import weakref
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, TypeAlias
 
 from tracefuse.caches import CLEAR_CACHES, BoundedTable, Cache, register
+from tracefuse.compiler.executable import Executable
 from tracefuse.compiler.placed_fusion import CacheInfo
 from tracefuse.compiler.plan_cache import PlanCache
 from tracefuse.config import Options
 from tracefuse.dynamic.guard_failures import FailureCounts
 from tracefuse.frontend.calls.call import CallArguments
 from tracefuse.frontend.calls.compiled_stages import Environment
-from tracefuse.frontend.calls.fast_path import FastPath, write_fast_path
+from tracefuse.frontend.calls.fast_path import FastPath, Watched, write_fast_path
 from tracefuse.frontend.calls.question_tree import QuestionTree
 from tracefuse.frontend.calls.retraces import changed_numbers, explain_retrace
 from tracefuse.frontend.calls.trace_entry import Entry
 from tracefuse.frontend.calls.tree_path import TreePath, tree_path
+from tracefuse.frontend.tracer.record.recorder import current
+from tracefuse.runtime import replayed_methods
 from tracefuse.runtime.memory.buffer_facts import OutputBufferUse
 
 MOST_TRACES = 64
@@ -46,6 +50,8 @@ class TraceCache:
     """The traces of one function by trace key, its fast paths by call signature, and counts of both.
 
     recent: the argument count of the last call and the plans that ran it, if the arguments alone selected them.
+    direct: the plans that ran it, the address of the count of calls without Python code, and `FastPath.watched`; None
+    if calls need Python code. hits: the calls with Python code that found a trace.
     recent_first: `FastPath.first` of the last call if it has one, for functions that read state.
     fast_paths: read without the lock. Everything else is read and written under `lock`, which is reentrant.
     """
@@ -53,6 +59,8 @@ class TraceCache:
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.recent: tuple[int, PlanCache[Any]] | None = None
+        self.direct: tuple[PlanCache[Any], int, Watched] | None = None
+        self._direct_hits = ctypes.c_int64()
         self.recent_first: Callable[[Sequence[Any], Any], Sequence[Any] | None] | None = None
         self.fast_paths: BoundedTable[tuple[Any, ...], list[FastPath | TreePath]] = BoundedTable(MOST_KEYS)
         self.guard_failures = FailureCounts()
@@ -65,6 +73,26 @@ class TraceCache:
         # By call signature: how many calls ran the function itself, and the hits before.
         self._function_runs: BoundedTable[tuple[Any, ...], tuple[int, int]] = BoundedTable(MOST_KEYS)
         _alive.add(self)
+
+    def remember(self, kind: type, count: int, path: FastPath | TreePath, is_bound: bool) -> None:
+        """Sets what later calls try first: a path for calls of an object of a class, with a number of arguments.
+
+        is_bound: whether the object is a bound method.
+        """
+        if path.plans_alone is not None and not is_bound:
+            self.recent = count, path.plans_alone
+        self.recent_first, self.direct = path.first, None
+        if not isinstance(path, FastPath) or path.watched is None or is_bound:
+            return
+        if isinstance(path.entry.executable, Executable):
+            plans = path.entry.executable.plans
+            self.direct = plans, ctypes.addressof(self._direct_hits), path.watched
+            replayed_methods.prepare(kind, plans.first, current)
+
+    @property
+    def all_hits(self) -> int:
+        """How many calls found a trace."""
+        return self.hits + self._direct_hits.value
 
     def entries(self, key: TraceKey) -> list[Entry]:
         """The traces with this key, newest first."""
@@ -131,8 +159,9 @@ class TraceCache:
         entry: of the last stage; None if the call ran the function itself, which this counts.
         """
         if entry is None:
-            count, hits = self._function_runs.get(signature, (0, self.hits))
-            self._function_runs[signature] = count + 1 if hits == self.hits else 1, self.hits
+            found = self.all_hits
+            count, hits = self._function_runs.get(signature, (0, found))
+            self._function_runs[signature] = count + 1 if hits == found else 1, found
         paths = self.fast_paths.get(signature, ())
         if tree is None or any(isinstance(path, TreePath) and path.tree is tree for path in paths):
             return
@@ -149,7 +178,7 @@ class TraceCache:
 
     def is_full(self, entries: Sequence[Entry]) -> bool:
         """Whether another trace beside these, of one key, would not pay."""
-        count, hits = len(entries), self.hits
+        count, hits = len(entries), self.all_hits
         if hits >= count:
             return count >= MOST_TRACES
         is_unused = 4 * hits < count and entries[0].trace.reads_state if entries else False
@@ -195,19 +224,19 @@ class TraceCache:
             compiles = sum(entry.compiles for entries in self._entries.values() for entry in entries)
             compiles += sum(tree.compiler.compiles for tree in self.trees.values())
             traces = self._traces + sum(tree.traces for tree in self.trees.values())
-            return CacheInfo(traces, self._compiles_dropped + compiles, self.hits)
+            return CacheInfo(traces, self._compiles_dropped + compiles, self.all_hits)
 
     def clear(self) -> None:
         """Drops every trace and resets the counts to 0."""
         with self.lock:
-            self.recent = self.recent_first = None
+            self.recent = self.recent_first = self.direct = None
             self.fast_paths.clear()
             self._entries.clear()
             self.trees.clear()
             self._left.clear()
             self._changing.clear()
             self._function_runs.clear()
-            self._traces = self.hits = self._compiles_dropped = 0
+            self._traces = self.hits = self._compiles_dropped = self._direct_hits.value = 0
 
 
 class _Entries(BoundedTable[TraceKey, list[Entry]]):
@@ -222,7 +251,7 @@ class _Entries(BoundedTable[TraceKey, list[Entry]]):
         if cache is None:
             return
         cache.count_dropped(entries)
-        cache.recent = cache.recent_first = None
+        cache.recent = cache.recent_first = cache.direct = None
         for signature, paths in list(cache.fast_paths.items()):
             if any(fast_path.entry in entries for fast_path in paths):
                 cache.fast_paths.drop(signature)

@@ -379,7 +379,7 @@ class Tracer(ElementRequests):
         return self._later_text(specification) or number_questions.text_or_raise(self, specification)
 
     def __copy__(self) -> Any:
-        return self if self.is_immutable else traced_ops.copy(self)
+        return self if self.is_immutable else traced_ops.copy(self, "K")
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         return self.__copy__()

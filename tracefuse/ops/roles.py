@@ -13,6 +13,9 @@ ENDING_COPY = pointwise.segment_set
 COPY = pointwise.set
 """Copies a value: another number, buffer or sharding."""
 
+ORDERED_COPY = pointwise.ordered_set
+"""Copies a value, and keeps its order in memory where results do (`partition/result_orders.py`)."""
+
 CAST = pointwise.cast
 """Converts a value to the type in its attribute `dtype`."""
 

@@ -10,7 +10,7 @@ Must not know: kernels, targets.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Protocol
 
 from tracefuse.dynamic.guards import Guard
@@ -23,7 +23,7 @@ from tracefuse.ops.roles import ENDING_COPY
 from tracefuse.passes.rewriter import Rewriter, renamed
 from tracefuse.schedule.loop_facts import Facts, with_factors
 from tracefuse.schedule.memory_orders import MOST_TILES, innermost_loop
-from tracefuse.schedule.nest import coefficient, first_nest, probe_outputs, quotients
+from tracefuse.schedule.nest import first_nest, probe_outputs, quotients
 from tracefuse.schedule.row_column_rule import RowColumnFacts
 
 LEAST_ELEMENTS, LEAST_DIVIDED, LEAST_SEARCHED = 1 << 15, 1 << 13, 1 << 12
@@ -57,7 +57,11 @@ def inputs_to_copy(
         for number, layout in zip(fusion.tensor_inputs, layouts, strict=True)
         if layout is not None and UNIT in layout.axes[:-1] and number not in fusion.aliases.values()
     }
-    if not turned:
+    apart = {
+        number for number, layout in zip(fusion.tensor_inputs, layouts, strict=True)
+        if layout is not None and UNIT in layout.axes and number not in fusion.aliases.values()
+    }  # fmt: skip
+    if not apart:
         return frozenset(), ()
     wanted: dict[int, int] = {}
     iterations: dict[int, Extent] = {}  # twice those that read an input at quotients
@@ -65,7 +69,7 @@ def inputs_to_copy(
         least = LEAST_SEARCHED if _searches_in_order(part) else LEAST_ELEMENTS
         for number in _read_across(part, turned):
             wanted[number] = min(least, wanted.get(number, least))
-        for number, count in _read_divided(part, turned):
+        for number, count in _read_divided(part, apart):
             iterations[number] = 2 * count + iterations.get(number, 0)
     chosen, guards = [], []
     for number, count in iterations.items():
@@ -101,24 +105,16 @@ def _read_across(part: KernelPart, turned: Mapping[int, int]) -> Iterator[int]:
             yield part.originals[value]
 
 
-def _read_divided(part: KernelPart, turned: Mapping[int, int]) -> Iterator[tuple[int, Extent]]:
-    """Yields the inputs among `turned` whose positions a kernel divides for each element, and the kernel's iterations.
-
-    An input whose memory the innermost loop follows between such divisions stays as it is.
-    """
-    unit_axes = {value: turned[original] for value, original in part.originals.items() if original in turned}
-    if not isinstance(part.facts, Facts) or unit_axes.keys().isdisjoint(part.facts.uses) or not part.facts.loops:
+def _read_divided(part: KernelPart, apart: Set[int]) -> Iterator[tuple[int, Extent]]:
+    """Yields the inputs among `apart` whose positions a kernel divides for each element, and its iterations."""
+    values = {value for value, original in part.originals.items() if original in apart}
+    if not isinstance(part.facts, Facts) or values.isdisjoint(part.facts.uses) or not part.facts.loops:
         return
     facts = with_factors(part.facts)
     nest = first_nest(facts)
     inner = nest.loops[-1].symbol
     for value, coordinates in probe_outputs(part.fusion, facts, nest).reads:
-        if value not in unit_axes:
-            continue
-        is_divided = any(inner in symbols(atom.left) for c in coordinates for atom in quotients(c))
-        along = coordinates[unit_axes[value]]
-        rests = [atom.left for atom in quotients(along) if atom.operation == "%"]
-        if is_divided and not any(coefficient(place, inner) == 1 for place in (along, *rests)):
+        if value in values and any(inner in symbols(atom.left) for c in coordinates for atom in quotients(c)):
             yield part.originals[value], product(facts.loops)
 
 

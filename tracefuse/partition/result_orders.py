@@ -12,6 +12,7 @@ Must not know: kernels, targets.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import TypeAlias
@@ -25,7 +26,7 @@ from tracefuse.ir.indexing import AxisMap, flat, is_along, use_maps
 from tracefuse.ir.op_kinds import Movement, Pointwise, Reduction
 from tracefuse.ir.scan_kind import is_library_call
 from tracefuse.ops.roles import COPY, PERMUTE
-from tracefuse.passes.rewriter import Rewriter
+from tracefuse.passes.rewriter import Rewriter, renamed
 
 Order: TypeAlias = tuple[int, ...]
 
@@ -35,7 +36,9 @@ REASON = "results have the order in memory of the operands"
 def result_orders(
     fusion: Fusion, layouts: Sequence[Strided | None], sizes: Mapping[int, int], strides: Mapping[str, int]
 ) -> tuple[dict[int, Order], tuple[Guard, ...]]:
-    """Returns the orders of inputs and outputs that are not row-major, if an output is not, and the guards of that.
+    """Returns the orders of values that are not row-major, if an output is not, and the guards of that.
+
+    The values are inputs, outputs, and others that may be stored.
 
     layouts: of the tensor inputs, None for C order. sizes: extent values by id. strides: those of other inputs, by the
     names of their symbols. Outputs that update an argument stay as they are.
@@ -58,15 +61,35 @@ def result_orders(
     other = {n: order for n, order in orders.items() if order is not None and order != _row_major(len(order))}
     chosen = {number: other[number] for number in computed if number not in read and number in other}
     inputs = {number: other[number] for number in fusion.tensor_inputs if number in other}
-    return {**inputs, **chosen} if chosen else {}, tuple(guards)
+    return {**inputs, **_read_again(fusion, other), **chosen} if chosen else {}, tuple(guards)
+
+
+def _read_again(fusion: Fusion, orders: Mapping[int, Order]) -> dict[int, Order]:
+    """Returns the orders of joined values that several nodes read, which may be stored."""
+    readers = Counter(number for node in fusion.nodes for number in {*node.inputs})
+    joined = (node.outputs[0] for node in fusion.nodes if len(node.inputs) > 1 and _shifts(node))
+    return {n: orders[n] for n in joined if readers[n] > 1 and n in orders and n not in fusion.outputs}
 
 
 def with_orders(fusion: Fusion, orders: Mapping[int, Order]) -> Fusion:
-    """Returns the fusion with outputs that are permuted to be row-major in memory, and inputs of declared orders."""
+    """Returns the fusion with outputs that are permuted to be row-major in memory, and inputs of declared orders.
+
+    Others are permuted and back, so that what is stored of them is row-major.
+    """
     rewriter = Rewriter(fusion)
+    again: dict[int, int] = {}
+    ends = {*fusion.inputs, *fusion.outputs}
     for node in fusion.nodes:
-        rewriter.keep(node)
+        rewriter.keep(renamed(node, again))
+        for number in orders.keys() & {*node.outputs} - ends:
+            value, again[number] = fusion.values[number], number
+            for dims in (orders[number], inverse(orders[number])):
+                (again[number],) = rewriter.node(
+                    PERMUTE, (again[number],), {"dims": dims}, value.dtype, (value.dtype,), where=value.where
+                )  # fmt: skip
     for number, order in orders.items():
+        if number not in ends:
+            continue
         value = fusion.values[number]
         if number in fusion.inputs:
             ranks = tuple(len(order) - 1 - place for place in inverse(order))

@@ -9,7 +9,7 @@ from tracefuse.ir.fusion import Fusion, Literal, Node
 from tracefuse.ir.library_kinds import Library
 from tracefuse.ir.op_kinds import Reduction
 from tracefuse.ir.structure import attribute_key, literal_key
-from tracefuse.ops.roles import BROADCAST, CAST, COPY, EXPAND, SQUEEZE
+from tracefuse.ops.roles import BROADCAST, CAST, COPY, EXPAND, ORDERED_COPY, SQUEEZE
 from tracefuse.passes.rewriter import canonical_attribute, needed_for, renamed, with_nodes
 
 
@@ -62,14 +62,14 @@ def _is_identity(fusion: Fusion, node: Node, fused: AbstractSet[int]) -> bool:
     fused: the values that kernels may read. A copy among them is where kernels end; one that a library reads is a
     kernel of its own. A cast of a half that a kernel computes rounds it.
     """
-    if node.op not in (CAST, COPY, EXPAND) or not node.inputs or node.outputs[0] in fusion.outputs:
+    if node.op not in (CAST, COPY, EXPAND, ORDERED_COPY) or not node.inputs or node.outputs[0] in fusion.outputs:
         return False
     operand, result = fusion.values[node.inputs[0]], fusion.values[node.outputs[0]]
     if operand.dtype is not result.dtype or operand.is_tensor != result.is_tensor or result.stream or result.sharding:
         return False
     if node.op is EXPAND:
         return fusion.shape_of(operand.number) == fusion.shape_of(result.number)
-    if node.op is COPY:
+    if node.op in (COPY, ORDERED_COPY):
         return result.number not in fused
     return not operand.dtype.is_half or operand.number in fusion.inputs
 

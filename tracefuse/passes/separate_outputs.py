@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tracefuse.ir.fusion import Fusion
-from tracefuse.ops.roles import COPY
+from tracefuse.ops.roles import ORDERED_COPY
 from tracefuse.passes.rewriter import Rewriter
 
 
@@ -22,7 +22,7 @@ def separate_outputs(fusion: Fusion) -> Fusion:
     for number in fusion.outputs:
         if number in seen and fusion.values[number].is_tensor:
             dtype = fusion.values[number].dtype
-            (number,) = rewriter.node(COPY, (number,), {}, dtype, (dtype,))
+            (number,) = rewriter.node(ORDERED_COPY, (number,), {}, dtype, (dtype,))
         seen[number] = None
         outputs.append(number)
     rewriter.outputs = outputs

@@ -38,16 +38,8 @@ def repeatable_call(
     options: Options,
 ) -> tuple[Call, str]:  # fmt: skip
     """Compiles a call, with a graph as the options say, or once it has been repeated often. See `compile_call`."""
-    return with_result_orders(*_written(plan, target, facts, scalars, options), plan)
-
-
-def _written(
-    plan: Plan, target: Target, facts: Sequence[Guard], scalars: Callable[[Sequence[Any], Mapping[int, int]], Any],
-    options: Options,
-) -> tuple[Call, str]:  # fmt: skip
-    """Compiles the call, which returns results as kernels write them."""
     plain = CallWriter(plan, target, options.graph == "on")
-    call, text = compile_call(plain, facts, scalars)
+    call, text = with_result_orders(*compile_call(plain, facts, scalars), plan)
     if options.graph != "auto" or not target.compiler.has_graphs or not plan.is_straight:
         return replayed(call, plain, scalars), text
     with_graph = plan.for_graph()
@@ -58,7 +50,7 @@ def _written(
 
     def make() -> tuple[Call, list[LaunchGraph]]:
         writer = CallWriter(with_graph, target, graph=True, plain=call, most_kept=MOST_BYTES)
-        return compile_call(writer, facts, scalars)[0], writer.graphs
+        return with_result_orders(*compile_call(writer, facts, scalars), plan)[0], writer.graphs
 
     updates = bool(plan.segmentation.fusion.aliases or plan.output_buffers or plan.donated)
     return RepeatedCall(call, make, target.device.is_recording, updates), text

@@ -36,10 +36,12 @@ from tracefuse.kernel.llvm.replay_records import (
     ReplayChain,
     Step,
 )
+from tracefuse.partition.result_orders import inverse
 from tracefuse.runtime.call_code import Call, CallWriter
 from tracefuse.runtime.compiled_segment import CompiledSegment
 from tracefuse.runtime.joined_launches import JoinedAllocations, JoinedLaunches
 from tracefuse.runtime.launch_code import ArgumentNames
+from tracefuse.runtime.memory.buffer_facts import returned
 from tracefuse.runtime.memory.memory_code import memory_names
 from tracefuse.runtime.moved_slices import moved, view_of_input
 from tracefuse.runtime.targets.array_device import ArrayDevice
@@ -84,7 +86,7 @@ _Part = _Allocation | tuple[_Allocation, ...] | _KernelLaunch | _FromArrays | Re
 def replayed(call: Call, writer: CallWriter, scalars: Callable[[Sequence[Any], Mapping[int, int]], Any]) -> Call:
     """Returns a call that is replayed for sizes that come again; the same call if it cannot be.
 
-    writer: wrote the call. scalars: as for `compile_call`.
+    call: gives results their order in memory. writer: wrote the call. scalars: as for `compile_call`.
     """
     listed = _Parts(writer)
     parts = listed.parts() if _is_plain(writer) else None
@@ -266,6 +268,11 @@ class _Learner:
     ) -> None:  # fmt: skip
         self._call, self._bindings, self._shortcut = call, listed.bindings, listed.shortcut
         self._parts, self._results = parts
+        orders, numbers = writer.plan.segmentation.result_orders, returned(writer.fusion)
+        self._axes = {
+            result: inverse(orders[number])
+            for result, number in zip(self._results, numbers, strict=True) if number in orders
+        }  # fmt: skip
         self._is_updated = [n in listed.updated for n in writer.fusion.inputs]
         values = [writer.fusion.values[n] for n in writer.fusion.inputs]
         layouts = dict(zip(writer.fusion.tensor_inputs, writer.plan.layouts, strict=True))
@@ -335,8 +342,8 @@ class _Learner:
         return steps
 
     def _allocated(self, allocation: _Allocation, shape: tuple[int, ...]) -> Allocated:
-        dtype = allocation.dtype
-        return Allocated(allocation.number, shape, dtype.numpy, self._device.free_owners(shape, dtype), dtype)
+        dtype, axes = allocation.dtype, self._axes.get(allocation.number)
+        return Allocated(allocation.number, shape, dtype.numpy, self._device.free_owners(shape, dtype), dtype, axes)
 
     def _described(self, arguments: tuple[Any, ...]) -> tuple[tuple[Any, ...], ...]:
         """Returns for each part the shape or the arguments in a call, and nothing for a release; last the shortcut."""

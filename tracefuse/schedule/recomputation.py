@@ -24,6 +24,7 @@ from tracefuse.ir.indexing import reduces
 from tracefuse.ir.library_kinds import Library
 from tracefuse.ir.op_kinds import Movement, Pointwise
 from tracefuse.ir.scan_kind import is_library_call
+from tracefuse.ops.roles import PERMUTE
 from tracefuse.schedule.kernel_size import HERE, Places, at_places, coordinates_read, cost_of_branches
 from tracefuse.schedule.loop_facts import Facts
 from tracefuse.schedule.merge_rule import FusionRule, segment_facts
@@ -165,9 +166,15 @@ class ElementCosts:
         return group
 
     def narrowest(self, value: int) -> int:
-        """Returns the value to store in place of `value`: an operand of fewer bytes from which it is a cheap step."""
+        """Returns the value to store in place of `value`: an operand of fewer bytes from which it is a cheap step.
+
+        Of axes that are permuted and back, what is between is stored: its order in memory is the better one.
+        """
         while True:
             node = self._producers[value]
+            before_it = self._producers.get(node.inputs[0]) if node.op is PERMUTE else None
+            if before_it is not None and before_it.op is PERMUTE and self._readers[node.inputs[0]] == 1:
+                return node.inputs[0]
             if not isinstance(node.op, Pointwise) or node.op.expensive or len(node.inputs) != 1:
                 return value
             (operand,) = node.inputs

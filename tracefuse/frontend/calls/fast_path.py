@@ -11,7 +11,7 @@ Must not know: options.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -29,11 +29,18 @@ from tracefuse.frontend.calls.input_texts import (
 from tracefuse.frontend.calls.leaf_texts import LeafTexts
 from tracefuse.frontend.calls.trace_entry import Entry
 from tracefuse.frontend.python_numbers import number_conditions
+from tracefuse.frontend.tracer.captured.routes import Route
 from tracefuse.frontend.tracer.record.recorder import current
 from tracefuse.generated_code import compile_function
 from tracefuse.runtime.devices import arrays
 from tracefuse.runtime.devices.shape_dtype import FOREIGN
 from tracefuse.runtime.memory.buffer_facts import OutputBufferUse
+
+Watched: TypeAlias = tuple[tuple[Any, ...], ...]
+"""Values of the state that a trace read: each the value, an object, then steps from the object to the value, as the
+place of their kind in WATCHED_STEPS and their key."""
+
+WATCHED_STEPS = ("cell", "attribute", "entry", "call")
 
 
 class FastPath(NamedTuple):
@@ -43,7 +50,8 @@ class FastPath(NamedTuple):
     a call. plans_alone: `first(args)` returns the outputs or None, if the plans of the executable decide alone: the
     positional arguments go to them, their one output is the result, and nothing else has to be compared. first: takes
     (args, bound), compares all that a call signature contains, and returns a sequence that begins with the
-    result, or None; for positional arguments.
+    result, or None; for positional arguments. watched: what has to be the same object if the plans are to decide alone
+    for a function that is not bound; None if they cannot.
     """
 
     run: Callable[[Sequence[Any], Mapping[str, Any], Any, Any], Any]
@@ -51,6 +59,7 @@ class FastPath(NamedTuple):
     use: OutputBufferUse
     plans_alone: PlanCache[Any] | None
     first: Callable[[Sequence[Any], Any], Sequence[Any] | None] | None
+    watched: Watched | None
 
     @property
     def has_conditions(self) -> bool:
@@ -93,10 +102,10 @@ def write_fast_path(entry: Entry, call: CallArguments, use: OutputBufferUse, has
     text = writer.write(call, has_out)
     run = compile_function(text, "call", writer.names, "fast path")
     if is_first:
-        return FastPath(_as_run(run), entry, use, None, run)
+        return FastPath(_as_run(run), entry, use, None, run, _watched(entry, call))
     plans = entry.executable.plans if isinstance(entry.executable, Executable) else None
     is_alone = _is_alone(entry, call) and not has_out and use == OutputBufferUse()
-    return FastPath(run, entry, use, plans if is_alone else None, None)
+    return FastPath(run, entry, use, plans if is_alone else None, None, () if is_alone else None)
 
 
 def _can_share(entry: Entry, has_out: bool) -> bool:
@@ -121,15 +130,35 @@ def _is_positional(call: CallArguments) -> bool:
     return not call.structure.children()[1].num_children and all(isinstance(key, int) for key in call.statics)
 
 
-def _is_alone(entry: Entry, call: CallArguments) -> bool:
-    """See `FastPath.plans_alone`."""
+def _watched(entry: Entry, call: CallArguments) -> Watched | None:
+    """See `FastPath.watched`."""
+    if not _is_alone(entry, call, reads_state=True) or call.roots.bound is not None:
+        return None
+    routes = [(place.value, _steps(place.route)) for place in entry.trace.statics]
+    return tuple((value, *steps) for value, steps in routes if steps) if all(steps for _, steps in routes) else None
+
+
+def _steps(route: Route) -> tuple[Any, ...]:
+    """Returns the object and the steps of a route, nothing if there are others than WATCHED_STEPS."""
+    steps: list[Any] = []
+    step = route
+    while step.before is not None:
+        if step.kind not in WATCHED_STEPS:
+            return ()
+        steps[:0] = WATCHED_STEPS.index(step.kind), step.key
+        step = step.before
+    return (step.key, *steps) if step.kind == "object" else ()
+
+
+def _is_alone(entry: Entry, call: CallArguments, *, reads_state: bool = False) -> bool:
+    """See `FastPath.plans_alone`. reads_state: whether it may read state of Python that has to be the same."""
     trace, positional = entry.trace, call.structure.children()[0]
     is_flat = not call.statics and entry.kind not in FOREIGN and not call.structure.children()[1].num_children
     is_flat = is_flat and all(node.is_leaf() for node in positional.children())
     is_flat = is_flat and not any(map(is_numpy_number, call.leaves))
     has_reads = (
         trace.conditions
-        or trace.statics
+        or (trace.statics and not reads_state)
         or trace.bypassed
         or trace.captured
         or trace.pairs

@@ -94,9 +94,10 @@ start:
   %rank = call i64 @word(ptr %words, i64 3)
   %rank.short = trunc i64 %rank to i32
   %extents = call ptr @pointer(ptr %words, i64 4)
+  %strides = call ptr @pointer(ptr %words, i64 8)
   call void @Py_IncRef(ptr %descr)
-  %array = call ptr @tracefuse_new_array(ptr @tracefuse_array_type, ptr %descr, i32 %rank.short, ptr %extents, ptr null,
-    ptr %address, i32 {carray}, ptr null)
+  %array = call ptr @tracefuse_new_array(ptr @tracefuse_array_type, ptr %descr, i32 %rank.short, ptr %extents,
+    ptr %strides, ptr %address, i32 {carray}, ptr null)
   %none = icmp eq ptr %array, null
   br i1 %none, label %failed, label %made
 made:

@@ -5,12 +5,15 @@ So a record lists them, and the function tests the arguments against it, allocat
 code. Arguments that no record fits go to a function of Python, which runs the call and may add a record.
 
 A record is an array of 64-bit words: the number of arguments, the addresses of what they have to be
-(`kernel/llvm/replay_arguments.py`) and of instructions, the numbers of values and slots, and the depth of the stack.
+(`kernel/llvm/replay_arguments.py`) and of instructions, the numbers of values and slots, the depth of the stack, and
+the number of results.
+
 Must not know: plans.
 """
 
 from __future__ import annotations
 
+from tracefuse.kernel.llvm.direct_calls import direct_text
 from tracefuse.kernel.llvm.replay_arguments import arguments_text
 from tracefuse.kernel.llvm.replay_arrays import arrays_text
 from tracefuse.kernel.llvm.replay_copies import copies_text
@@ -26,7 +29,8 @@ FIRST_RECORD = 3
 """The place of the first record in a chain, behind its count, the function for other calls and that for arrays."""
 
 ALLOCATE, LAUNCH, RELEASE, RETURN, COPY, APART = range(6)
-"""Instructions and their words: value, descr, rank, address of extents, owners, shape, dtype; launch record, slots,
+"""Instructions and their words: value, descr, rank, address of extents, owners, shape, kind, address of strides or 0
+for a contiguous array; launch record, slots,
 their address, patches, their address; value; results, address of their values; those of
 `kernel/llvm/replay_copies.py`; those of `kernel/llvm/replay_spans.py`. Where two arrays that have to be apart are not,
 a call runs without a record.
@@ -37,7 +41,8 @@ value. PATCH_FLAG is the address of a word of the call, in which kernels leave a
 
 PATCH_ADDRESS, PATCH_DOUBLE, PATCH_SINGLE, PATCH_FLAG = range(4)
 
-# run_record: runs the instructions; null, with no exception, if an array cannot be made or an index is out of range.
+# run_record_for: runs the instructions and returns the list of the results, or alone the first one; null, with no
+# exception, if an array cannot be made or an index is out of range.
 _TEXT = """
 define internal void @launch(ptr %words, ptr %values, ptr %slots, ptr %stack, ptr %flag) {{
 start:
@@ -101,6 +106,11 @@ run:
 }}
 
 define internal ptr @run_record(ptr %record, ptr %arguments, ptr %chain) {{
+  %results = call ptr @run_record_for(ptr %record, ptr %arguments, ptr %chain, i1 false)
+  ret ptr %results
+}}
+
+define internal ptr @run_record_for(ptr %record, ptr %arguments, ptr %chain, i1 %alone) {{
 start:
   %make = call ptr @pointer(ptr %chain, i64 2)
   %given = call i64 @word(ptr %record, i64 0)
@@ -155,7 +165,7 @@ allocated:
   %number = call i64 @word(ptr %words, i64 1)
   %array.place = getelementptr ptr, ptr %values, i64 %number
   store ptr %array, ptr %array.place
-  %after.allocation = getelementptr i64, ptr %words, i64 8
+  %after.allocation = getelementptr i64, ptr %words, i64 9
   br label %head
 launched:
   call void @launch(ptr %words, ptr %values, ptr %slots, ptr %stack, ptr %flag)
@@ -174,6 +184,16 @@ end:
   %flagged = icmp ne i64 %number_flagged, 0
   br i1 %flagged, label %failure, label %complete
 complete:
+  br i1 %alone, label %first, label %several
+first:
+  %numbers = call ptr @pointer(ptr %words, i64 2)
+  %first.number = call i64 @word(ptr %numbers, i64 0)
+  %first.place = getelementptr ptr, ptr %values, i64 %first.number
+  %first.value = load ptr, ptr %first.place
+  store ptr null, ptr %first.place
+  call void @drop_values(ptr %values, i64 %given, i64 %count)
+  ret ptr %first.value
+several:
   %list = call ptr @listed(ptr %words, ptr %values)
   %unlisted = icmp eq ptr %list, null
   br i1 %unlisted, label %failure, label %fine
@@ -198,6 +218,7 @@ def replay_text(code_field: int, function_field: int, parallel_field: int) -> st
         + copies_text()
         + spans_text()
         + frame_text(REPLAY, FIRST_RECORD)
+        + direct_text(REPLAY, FIRST_RECORD)
         + _TEXT.format(
             patch_address=PATCH_ADDRESS,
             patch_double=PATCH_DOUBLE,

@@ -6,6 +6,7 @@ Must not know: plans.
 from __future__ import annotations
 
 import ctypes
+import math
 import struct
 import sys
 from collections.abc import Callable, Sequence
@@ -41,7 +42,8 @@ class ErrorFlag(NamedTuple):
 class Allocated:
     """A new array as the value `number`. owners: a sequence of (owner, offset), None to always call `make`.
 
-    shape, kind: what `make` is called with.
+    shape, kind: what `make` is called with. axes: those of the array within a contiguous one of that shape, None for
+    all in order.
     """
 
     number: int
@@ -49,6 +51,7 @@ class Allocated:
     dtype: np.dtype[Any]
     owners: Sequence[Any] | None
     kind: object
+    axes: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,17 +158,22 @@ def _record(arguments: Sequence[Argument], steps: Sequence[Step], results: Seque
     slots = max((len(launch.facts.kinds) for launch in launches), default=0)
     depth = max((launch.facts.depth for launch in launches), default=0)
     return words.array(
-        (len(arguments), words.array(table), words.array(code), values, max(slots, 1), max(depth, 1))
+        (
+            len(arguments), words.array(table), words.array(code), values, max(slots, 1), max(depth, 1), len(results),
+        )
     ), words  # fmt: skip
 
 
 def _step(step: Step, words: RecordWords) -> tuple[int, ...]:
     match step:
-        case Allocated(number, shape, dtype, owners, kind):
+        case Allocated(number, shape, dtype, owners, kind, axes):
             kept = 0 if owners is None else words.object(owners)
-            extents = words.array(shape)
-            descr, made = words.object(dtype), (words.object(shape), words.object(kind))
-            return (replay_functions.ALLOCATE, number, descr, len(shape), extents, kept, *made)
+            order = axes or range(len(shape))
+            extents = words.array([shape[axis] for axis in order])
+            steps = [math.prod(shape[axis + 1 :]) * dtype.itemsize for axis in order]
+            strides = 0 if axes is None else words.array(steps)
+            descr, made = words.object(dtype), (words.object(shape), words.object((kind, axes)))
+            return (replay_functions.ALLOCATE, number, descr, len(shape), extents, kept, *made, strides)
         case Released(number):
             return (replay_functions.RELEASE, number)
         case Launched(function, arguments):
@@ -216,8 +224,12 @@ class ReplayChain:
     """The records of a call. missed: runs a call that fits none. make: makes an array of a shape and a kind."""
 
     def __init__(self, missed: Callable[[Any], Any], make: Callable[[Any, Any], Any]) -> None:
-        self._kept: list[object] = [missed, make]
-        self._words = (ctypes.c_int64 * (FIRST_RECORD + MOST_RECORDS))(0, id(missed), id(make))
+        def allocate(shape: Any, kind: Any) -> Any:
+            array, axes = make(shape, kind[0]), kind[1]
+            return array if axes is None else array.transpose(axes)
+
+        self._kept: list[object] = [missed, allocate]
+        self._words = (ctypes.c_int64 * (FIRST_RECORD + MOST_RECORDS))(0, id(missed), id(allocate))
         entry = worker_pool.get_pool().launches[REPLAY]
         self._definition = MethodDefinition(b"call", entry, METH_O, None)
 

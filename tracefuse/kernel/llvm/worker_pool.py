@@ -16,6 +16,7 @@ import numpy as np
 from tracefuse.caches import Cache, register
 from tracefuse.kernel.cache.disk_cache import DiskCache, hashed, load_or_make
 from tracefuse.kernel.interrupt_shield import shielded
+from tracefuse.kernel.llvm import direct_calls
 from tracefuse.kernel.llvm.launch_functions import LAUNCH, LAUNCH_DRIVER, launch_text
 from tracefuse.kernel.llvm.machine_code import LinkedCode, get_machine
 from tracefuse.kernel.llvm.replay_arrays import array_functions
@@ -28,7 +29,7 @@ _POOL_FUNCTIONS = (
     *("parallel_for", "parallel_for_at_most", "set_threads", "count_workers", "stop_workers", "forget_workers"),
 )
 
-_LAUNCHES = (LAUNCH, LAUNCH_DRIVER, REPLAY)
+_LAUNCHES = (LAUNCH, LAUNCH_DRIVER, REPLAY, direct_calls.CALL)
 
 
 def module_text() -> str:
@@ -42,7 +43,7 @@ def _linked(disk: DiskCache | None) -> LinkedCode:
     key = hashed("pool", (text, *machine.key))
     exported, symbols = (
         (*_POOL_FUNCTIONS, *SHARED, *_LAUNCHES),
-        {"tracefuse_array_type": id(np.ndarray), **array_functions()},
+        {"tracefuse_array_type": id(np.ndarray), **array_functions(), **direct_calls.symbols()},
     )
     code, _ = load_or_make(disk, key, lambda code: machine.link(code, symbols, exported), lambda: machine.compile(text))
     return code

@@ -71,7 +71,7 @@ def _join_blocks(arrays: Any, rank: int, level: int, depth: int) -> Any:
         x = as_array(arrays)
         lead = rank - len(x.extents)
         if level == 0:
-            return traced_ops.copy(x)
+            return traced_ops.copy(x, "K")
         return shaping.expand_dims(x, tuple(range(lead))) if lead else x
     return shaping.concatenate([_join_blocks(a, rank, level + 1, depth) for a in arrays], rank - depth + level)
 

@@ -139,7 +139,7 @@ def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, ne
         parts = (nan_to_num(apply(part, traced), True, nan, posinf, neginf) for part in ("real", "imag"))
         return apply("complex", *parts)
     if not traced.value.dtype.is_floating:
-        return traced_ops.copy(traced)
+        return traced_ops.copy(traced, "K")
     limits: Any = ml_dtypes.finfo(traced.value.dtype.name)  # it knows NumPy's types as well
     high = float(limits.max) if posinf is None else posinf
     low = float(limits.min) if neginf is None else neginf
@@ -197,7 +197,7 @@ def _rounded(x: Traced, digits: Any) -> Any:
         # What 8 or 16 bits do not hold wraps, as in NumPy; a float that is cast directly saturates.
         return traced_ops.astype(traced_ops.astype(tens, np.int64) if dtype.itemsize < 4 else tens, dtype)
     if dtype.is_integer:
-        return traced_ops.copy(x)
+        return traced_ops.copy(x, "K")
     if dtype.kind == "bool" and digits:
         raise DtypeError(
             f"np.round(decimals={digits}) of bool", hint="cast the truth values with astype(int)",
@@ -246,7 +246,7 @@ def iscomplex(x: Any) -> Any:
 def copy(a: Any, order: str = "K", subok: bool = False) -> Any:
     if not isinstance(order, str):
         raise DtypeError(f"order must be str, not {type(order).__name__}", hint="give 'C', 'F', 'A' or 'K'")
-    return views.in_order(traced_ops.copy(a), order)
+    return views.in_order(traced_ops.copy(a, order), order)
 
 
 @implements(*functions("astype"))

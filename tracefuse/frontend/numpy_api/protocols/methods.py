@@ -209,7 +209,7 @@ class ArrayMethods(Traced):
         return elementwise.clip(self, min, max, out, **more)
 
     def copy(self, order: str = "C") -> Any:
-        return views.in_order(self._of_own_kind(traced_ops.copy(self)), order, [self])
+        return views.in_order(self._of_own_kind(traced_ops.copy(self, order)), order, [self])
 
     def _of_own_kind(self, result: Traced) -> Traced:
         """A result without axes, as an array that can be written if this is one, else as a NumPy scalar."""

@@ -38,7 +38,7 @@ from tracefuse.frontend.tracer.values.ufunc_loops import check_reduction, loop_t
 from tracefuse.ops import REGISTRY, Pointwise
 
 # Ufuncs computed by an op of another name, once NumPy has chosen the types.
-_ALIASES = {np.positive: "set"}
+_ALIASES = {np.positive: "ordered_set"}
 
 
 def _ops_by_ufunc() -> dict[np.ufunc, Pointwise]:

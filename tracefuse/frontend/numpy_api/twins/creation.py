@@ -311,7 +311,9 @@ def array(recorder: Recorder, object: Any, dtype: Any = None, *, copy: Any = Tru
     result = _of_traced(object, dtype)
     order = more.get("order") or "K"
     result = (
-        views.in_order(traced_ops.copy(result), order, [result]) if copy else array_memory.with_order(result, order)
+        views.in_order(traced_ops.copy(result, order), order, [result])
+        if copy
+        else array_memory.with_order(result, order)
     )
     missing = ndmin - len(result.extents)
     return shaping.expand_dims(result, tuple(range(missing))) if missing > 0 else result

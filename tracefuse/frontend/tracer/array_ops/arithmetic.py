@@ -169,7 +169,7 @@ def _constant_power(a: Any, b: float) -> Any:
     if b == 2:
         return apply("mul", x, x)
     if b == 1:
-        return apply("set", x)
+        return apply("ordered_set", x)
     if b == 0.5:
         return apply("sqrt", x)
     if b == -1 and floating:

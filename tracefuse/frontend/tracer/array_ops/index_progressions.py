@@ -132,7 +132,7 @@ def _line_of_constant(values: Any, scale: int) -> tuple[int, int] | None:
 def _before(recorder: Recorder, node: Node) -> tuple[int, int, Any] | None:
     """Returns (value, factor, offset) so that a node computes value * factor + offset; None for other nodes."""
     name, operands = node.op.name, node.operands
-    if name in ("set", "cast") and isinstance(operands[0], int):
+    if name in ("set", "ordered_set", "cast") and isinstance(operands[0], int):
         return operands[0], 1, 0
     if name == "neg" and isinstance(operands[0], int):
         return operands[0], -1, 0

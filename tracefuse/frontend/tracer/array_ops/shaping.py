@@ -379,7 +379,7 @@ def concatenate(arrays: Sequence[Any], axis: Any = 0, dtype: Any = None) -> Any:
     dim = normalize_axis(axis, rank)
     chosen = None if dtype is None else dtype_of(dtype)
     if len(parts) == 1:
-        return copy(parts[0]) if chosen is None else astype(parts[0], chosen)
+        return copy(parts[0], "K") if chosen is None else astype(parts[0], chosen)
     return parts[0].recorder.movement("cat", parts, dim=dim, dtype=chosen)
 
 

@@ -171,7 +171,7 @@ def astype(x: Any, dtype: Any, *, copy: bool = True) -> Any:
     if x.value.dtype is target and x.weak is None:
         if not copy:
             return x
-        return apply("set", x)
+        return apply("ordered_set", x)
     warn_of_lost_parts(x.value.dtype, target)
     return apply("cast", x, dtype=target)
 
@@ -188,9 +188,9 @@ def warn_of_parts() -> None:
     warnings.warn(np.exceptions.ComplexWarning(message), stacklevel=3)
 
 
-def copy(x: Any) -> Any:
-    """Returns a copy: a new value."""
-    return apply("set", as_traced(x))
+def copy(x: Any, order: str | None = "C") -> Any:
+    """Returns a copy: a new value. order: as np.copy takes it."""
+    return apply("set" if order in ("C", "F") else "ordered_set", as_traced(x))
 
 
 def axes_of(axis: Any, rank: int) -> tuple[int, ...]:

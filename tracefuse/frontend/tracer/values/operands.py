@@ -37,7 +37,9 @@ class Resolved:
     sized: bool
 
 
-_OF_BOOLS = {"add": "logical_or", "mul": "logical_and", "maximum": "logical_or", "minimum": "logical_and", "abs": "set"}
+_OF_BOOLS = {
+    "add": "logical_or", "mul": "logical_and", "maximum": "logical_or", "minimum": "logical_and", "abs": "ordered_set",
+}  # fmt: skip
 
 
 def numpy_types(op: Pointwise, operands: Sequence[Resolved]) -> tuple[Pointwise, DType, DType]:

@@ -340,7 +340,7 @@ def set_layout(result: Traced, op: Op, operands: Sequence[Traced], attributes: M
 
 
 _SCANS = ("cumsum", "cumprod", "cummax", "cummin")
-_COPYING = ("cast", "set", "cat", "sort")
+_COPYING = ("cast", "set", "ordered_set", "cat", "sort")
 """Ops whose results NumPy first makes as copies, with the axes in memory in the order of the operands'."""
 
 
