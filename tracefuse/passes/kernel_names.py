@@ -34,7 +34,7 @@ def names_read(body: tuple[ir.Statement, ...]) -> Iterator[str]:
             yield from _names(statement.value)  # type: ignore[union-attr]
             continue
         match statement:
-            case ir.Copy() | ir.StartCopy() | ir.Transpose() | ir.LoadMatrices():
+            case ir.Copy() | ir.StartCopy() | ir.Transpose() | ir.LoadMatrices() | ir.LoadPairs():
                 yield statement.source.name
             case ir.MultiplyMatrices() | ir.MultiplyTiles():
                 yield from (statement.left.name, statement.right.name)
@@ -59,6 +59,7 @@ def expressions_of(statement: ir.Statement) -> Iterator[ir.Expression]:
             ir.Copy(_, index, _, source_index)
             | ir.StartCopy(_, index, _, source_index)
             | ir.LoadMatrices(_, index, _, source_index)
+            | ir.LoadPairs(_, index, _, source_index)
         ):
             yield from (index, source_index)
             if isinstance(statement, ir.StartCopy) and statement.valid is not None:
