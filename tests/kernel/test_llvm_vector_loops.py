@@ -95,6 +95,25 @@ def test_rows_at_positions_and_elements_at_a_distance() -> None:
     np.testing.assert_allclose(pairs(x[:, :9]), ((x[:, None, :9] - x[None, :, :9]) ** 2).sum(-1))
 
 
+@pytest.mark.parametrize(
+    ("dtype", "lengths"),
+    [(np.float32, (3, 16, 33, 40, 127)), (np.int32, (19, 48)), (np.float64, (1, 8, 24, 63)), (np.uint64, (5,))],
+)
+def test_elements_at_positions_in_short_rows_are_picked_from_registers(dtype: type, lengths: tuple[int, ...]) -> None:
+    random = np.random.default_rng(0)
+    fused = fuse(lambda x, k: np.take_along_axis(x, k, axis=1) * x[:, :1], dynamic=False)
+    for length in lengths:
+        x = random.integers(0, 100, (60, length)).astype(dtype)
+        k = random.integers(-length, length, (60, length + 3))
+        source = fused.segments(x, k)[0].source
+        assert ("vpermi2var" if x[0].nbytes > 64 else "permvar") in source or length == 1
+        np.testing.assert_array_equal(fused(x, k), np.take_along_axis(x, k, axis=1) * x[:, :1])
+        for wrong in (length, -length - 1):
+            k[random.integers(60), random.integers(length)] = wrong
+            with pytest.raises(IndexError, match=f"axis 1 with {length} elements"):
+                fused(x, k)
+
+
 def test_functions_that_call_a_library_are_left_to_llvm() -> None:
     x = np.ones(100)
     assert is_in_vectors(fuse(lambda x: np.exp(x) + x**0.45).segments(x)[0].source)

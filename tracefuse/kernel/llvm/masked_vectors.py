@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from tracefuse.kernel import kernel_ir as ir
+from tracefuse.kernel.llvm.plain_loops import inlined
 from tracefuse.kernel.llvm.scalar_ops import memory_type, register_type
+from tracefuse.kernel.llvm.short_rows import REGISTER_BYTES, ShortRow, picked
 from tracefuse.kernel.llvm.strided_vectors import WindowVectors
 from tracefuse.kernel.llvm.strided_windows import StridedPlace, StridedWindow
 from tracefuse.kernel.llvm.text_builder import FLOAT_BITS, Builder, LlvmValue, vector_type
@@ -47,6 +49,8 @@ class MaskedVectors:
         whole = vector_type(type_, lanes)
         if step == 0:
             return self._read.get((e.buffer.name, self.place(e.index)))
+        if step is None and (row := self._body.short_row(e)) is not None:
+            return picked(self.builder, self._registers(e, row, aligned), self._emitter.expression(row.position))
         if step != 1:
             place = self._body.place_of(e.buffer, e.index)
             return self._gathered(e, pointer, aligned) if place is None else self._strided(place, aligned)
@@ -62,13 +66,29 @@ class MaskedVectors:
             return self.masked_load(address, type_, aligned, self._mask, others)
         return self.builder.emit(text, type_, e.buffer.name, lanes)
 
+    def _registers(self, e: ir.Load, row: ShortRow, aligned: int) -> list[LlvmValue]:
+        """Emit the loads of a short row into registers. They are the same in all iterations, as LLVM sees."""
+        builder, type_ = self.builder, memory_type(e.dtype)
+        lanes = REGISTER_BYTES // e.dtype.itemsize
+        start = inlined(row.start, {row.position.name: ir.Constant(0, row.position.dtype)})
+        first, registers = self._of_first(lambda: self._emitter.address(e.buffer, start)), list[LlvmValue]()
+        for begin in range(0, row.count, lanes):
+            pointer = builder.emit(f"getelementptr inbounds {type_}, {first}, i64 {begin}", "ptr", "place")
+            if begin + lanes <= row.count:
+                text = f"load {vector_type(type_, lanes)}, {pointer}, align {aligned}"
+                registers.append(builder.emit(text, type_, e.buffer.name, lanes))
+            else:
+                mask = below(builder, builder.literal(row.count - begin, "i64"), lanes)
+                registers.append(self.masked_load(pointer, type_, aligned, mask))
+        return registers
+
     def masked_load(
         self, address: LlvmValue, type_: str, aligned: int, mask: LlvmValue, others: LlvmValue | None = None
     ) -> LlvmValue:
         """Emit the load of the elements of a mask. others: what the other ones are, by default 0."""
         lanes, whole = mask.lanes, vector_type(type_, mask.lanes)
         others = self.builder.repeat(self.builder.literal(0, type_) if others is None else others, lanes)
-        symbol = self._declare("load", type_, f"declare {whole} @%s(ptr, i32, <{lanes} x i1>, {whole})")
+        symbol = self._declare("load", type_, f"declare {whole} @%s(ptr, i32, <{lanes} x i1>, {whole})", lanes=lanes)
         text = f"call {whole} @{symbol}({address}, i32 {aligned}, {mask}, {others})"
         return self.builder.emit(text, type_, lanes=lanes)
 
@@ -184,9 +204,9 @@ class MaskedVectors:
         else:
             self._sums.add(s, value, self.lanes, self._mask)
 
-    def _declare(self, name: str, type_: str, text: str, suffix: str = ".p0") -> str:
+    def _declare(self, name: str, type_: str, text: str, suffix: str = ".p0", lanes: int = 0) -> str:
         element = f"f{FLOAT_BITS[type_]}" if type_ in FLOAT_BITS else type_
-        symbol = f"llvm.masked.{name}.v{self.lanes}{element}{suffix}"
+        symbol = f"llvm.masked.{name}.v{lanes or self.lanes}{element}{suffix}"
         self.builder.declarations[symbol] = text % symbol
         return symbol
 

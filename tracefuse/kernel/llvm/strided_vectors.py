@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tracefuse.kernel.llvm.scalar_ops import memory_type
 from tracefuse.kernel.llvm.strided_windows import StridedWindow
-from tracefuse.kernel.llvm.text_builder import Builder, LlvmValue, vector_type
+from tracefuse.kernel.llvm.text_builder import Builder, LlvmValue, shuffled, vector_type
 
 if TYPE_CHECKING:
     from tracefuse.kernel.llvm.masked_vectors import MaskedVectors
@@ -61,7 +61,7 @@ class WindowVectors:
         behind = max(begin + lanes - end, 0)
         value = self._load(self._moved(first, begin - behind), lanes)
         places = [place if place < lanes else None for place in range(behind, behind + lanes)]
-        return _shuffled(self._builder, value, None, places) if behind else value
+        return shuffled(self._builder, value, None, places) if behind else value
 
     def _mask(self, begin: int, end: int) -> LlvmValue:
         """Emit which elements from `begin` on belong to iterations that there are."""
@@ -86,11 +86,11 @@ class WindowVectors:
         while width < lanes:
             width *= 2
             parts = [
-                _shuffled(self._builder, one, other, range(width))
+                shuffled(self._builder, one, other, range(width))
                 for one, other in zip(parts[::2], parts[1::2], strict=True)
             ]
         return [
-            _shuffled(self._builder, part, None, range(begin, begin + lanes)) if width > lanes else part
+            shuffled(self._builder, part, None, range(begin, begin + lanes)) if width > lanes else part
             for part in parts
             for begin in range(0, width, lanes)
         ]
@@ -139,7 +139,7 @@ class WindowVectors:
         found = _separated(self._builder, vectors, self._window.offsets)
         if self._window.is_loaded_whole and (self._window.step or 0) < 0:
             backwards = range(self._lanes - 1, -1, -1)
-            found = {offset: _shuffled(self._builder, value, None, backwards) for offset, value in found.items()}
+            found = {offset: shuffled(self._builder, value, None, backwards) for offset, value in found.items()}
         return found
 
     def _load(self, pointer: LlvmValue, lanes: int) -> LlvmValue:
@@ -168,7 +168,7 @@ def _separated(
         if wanted:
             places = range(odd, 2 * lanes, 2)
             half = [
-                _shuffled(builder, one, other, places) for one, other in zip(vectors[::2], vectors[1::2], strict=True)
+                shuffled(builder, one, other, places) for one, other in zip(vectors[::2], vectors[1::2], strict=True)
             ]
             separated = _separated(builder, half, [offset // 2 for offset in wanted])
             found.update({offset: separated[offset // 2] for offset in wanted})
@@ -189,7 +189,7 @@ def _picked(builder: Builder, vectors: Sequence[LlvmValue], places: Sequence[tup
             None if of > number else lanes + place if of == number else place if number == 1 else lane
             for lane, (of, place) in enumerate(places)
         ]
-        value = _shuffled(builder, value, vector, chosen)
+        value = shuffled(builder, value, vector, chosen)
     return value
 
 
@@ -202,7 +202,7 @@ def _interleaved(builder: Builder, vectors: Sequence[LlvmValue]) -> list[LlvmVal
         halves = [_interleaved(builder, vectors[odd::2]) for odd in (0, 1)]
         pairs = [place for number in range(lanes) for place in (number, lanes + number)]
         return [
-            _shuffled(builder, one, other, part)
+            shuffled(builder, one, other, part)
             for one, other in zip(*halves, strict=True)
             for part in (pairs[:lanes], pairs[lanes:])
         ]
@@ -211,14 +211,6 @@ def _interleaved(builder: Builder, vectors: Sequence[LlvmValue]) -> list[LlvmVal
         elements = (divmod(number * lanes + lane, count) for lane in range(lanes))
         results.append(_picked(builder, vectors, [(of, place) for place, of in elements]))
     return results
-
-
-def _shuffled(builder: Builder, one: LlvmValue, other: LlvmValue | None, places: Sequence[int | None]) -> LlvmValue:
-    """Emit a vector of elements of two vectors. places: of its elements; None for any."""
-    listed = ", ".join("i32 poison" if place is None else f"i32 {place}" for place in places)
-    second = f"{vector_type(one.type, one.lanes)} poison" if other is None else str(other)
-    text = f"shufflevector {one}, {second}, <{len(places)} x i32> <{listed}>"
-    return builder.emit(text, one.type, lanes=len(places))
 
 
 def _listed(builder: Builder, values: Sequence[int]) -> LlvmValue:

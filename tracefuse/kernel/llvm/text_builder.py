@@ -344,3 +344,11 @@ class LlvmFunctions(dict[str, LlvmFunction]):
             return build
 
         return register
+
+
+def shuffled(builder: Builder, one: LlvmValue, other: LlvmValue | None, places: Sequence[int | None]) -> LlvmValue:
+    """Emit a vector of elements of two vectors. places: of its elements; None for any."""
+    listed = ", ".join("i32 poison" if place is None else f"i32 {place}" for place in places)
+    second = f"{vector_type(one.type, one.lanes)} poison" if other is None else str(other)
+    text = f"shufflevector {one}, {second}, <{len(places)} x i32> <{listed}>"
+    return builder.emit(text, one.type, lanes=len(places))

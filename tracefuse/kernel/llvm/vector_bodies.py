@@ -12,6 +12,7 @@ from tracefuse.kernel.llvm import float32_math, scalar_ops
 from tracefuse.kernel.llvm.hidden_invariants import HiddenInvariants, parts
 from tracefuse.kernel.llvm.interleaving import PLAIN, known_trips
 from tracefuse.kernel.llvm.plain_loops import inlined, slope
+from tracefuse.kernel.llvm.short_rows import ShortRow, bound_of, row_of
 from tracefuse.kernel.llvm.strided_windows import Access, StridedPlace, StridedWindows, are_stored_together
 from tracefuse.kernel.llvm.text_builder import Builder, LlvmValue, NotInVectorsError, Processor
 
@@ -45,6 +46,11 @@ class VectorBody:
             processor,
         )
         self._places: dict[str, ir.Expression] = {}
+        self._bounds = {
+            s.variable.name: bound
+            for s in loop.body
+            if isinstance(s, ir.Let) and (bound := bound_of(s.value)) is not None
+        }  # fmt: skip
         # Of the unrolled loops, by their variables: with the statements that only say where elements are.
         self._bodies: dict[str, tuple[ir.Statement, ...]] = {}
         # By identity, while the places of variables are the same.
@@ -178,11 +184,18 @@ class VectorBody:
                     yield from self._accesses_of(s.body)
                 continue
             for part in self._values(s):
-                if isinstance(part, ir.Load) and self.step(part.index) not in (0, 1):
+                if isinstance(part, ir.Load) and self.step(part.index) not in (0, 1) and self.short_row(part) is None:
                     yield Access(part.buffer, self.place_of(part.buffer, part.index), stores=False)
             if isinstance(s, ir.Store):
                 place = None if self.step(s.index) == 1 else self.place_of(s.buffer, s.index, stores=True)
                 yield Access(s.buffer, place, stores=True)
+
+    def short_row(self, load: ir.Load) -> ShortRow | None:
+        """Return the row in registers that has what a load reads at a position that is data; None for others."""
+        if not self._bounds:
+            return None
+        place = self.place(load.index)
+        return row_of(load, place, self._bounds, lambda e: self.step(e) == 0, self._processor)
 
     @functools.cached_property
     def windows(self) -> StridedWindows:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING
 
-from segments.lazy_dataclasses import dataclass
+from segments.lazy_dataclasses import dataclass, replace
 from tracefuse import dtypes
 from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.llvm.hidden_invariants import HiddenInvariants
@@ -19,7 +19,7 @@ from tracefuse.kernel.llvm.interleaving import has_long_body, interleave_count, 
 from tracefuse.kernel.llvm.masked_vectors import MaskedVectors, numbers
 from tracefuse.kernel.llvm.text_builder import LlvmValue
 from tracefuse.kernel.llvm.vector_bodies import VectorBody
-from tracefuse.kernel.llvm.vector_sums import VectorSums
+from tracefuse.kernel.llvm.vector_sums import VectorSums, is_flag
 
 if TYPE_CHECKING:
     from tracefuse.kernel.llvm.statements import Emitter
@@ -73,6 +73,7 @@ class Widths:
 
 def _widths_of(loop: ir.For, vector_bytes: int, *, copies: bool) -> Widths:
     """Return the widths of the iterations of a loop. copies: whether an iteration may have several registers."""
+    loop = replace(loop, body=tuple(s for s in loop.body if not is_flag(s)))  # which are masks, whatever they raise
     trips, lanes = known_trips(loop), vector_bytes // widest(loop.body)
     if trips is not None and trips < lanes:
         lanes = 1 << max(trips - 1, 1).bit_length()
@@ -152,7 +153,7 @@ class VectorLoop:
         elif self._widths.is_one_iteration:
             left = None if self._widths.fills_registers else trips
             self._iteration(builder.literal(0, "i64"), self._widths.wide, left, start)
-            self._sums.end(self._widths.wide)
+            self._sums.end(self._widths.wide, trips)
         else:
             self._loops(trips, start)
         builder.lines[place:place] = self._invariants.lines
@@ -184,7 +185,7 @@ class VectorLoop:
             counter, most = self._whole_vectors(counter, trips, start, widths.lanes), most % widths.lanes
         if not widths.fills_registers:
             self._rest(counter, trips, start, repeats=masks and most > widths.lanes)
-        self._sums.end(widths.lanes)
+        self._sums.end(widths.lanes, trips)
 
     def _parts(self, start: LlvmValue) -> None:
         """Emit the loop over wide vectors, and the rest in parts, each of the largest power of two that is left."""

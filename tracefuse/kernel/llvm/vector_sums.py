@@ -21,6 +21,28 @@ _BITS = {"add": "or", "mul": "and", "minimum": "and", "maximum": "or", "and": "a
 _INTEGERS = {"add": "add", "mul": "mul", "and": "and", "or": "or", "minimum": "min", "maximum": "max"}
 
 
+def is_flag(s: ir.Statement) -> bool:
+    """Return whether a statement raises a variable to a constant if a condition holds: a mask is its accumulator.
+
+    Joining the lanes of numbers after a short loop takes longer than the loop, and the next one has to wait for it.
+    """
+    if not isinstance(s, ir.Accumulate) or s.operation != "maximum" or not s.variable.dtype.is_integer:
+        return False
+    value = s.value
+    return (
+        isinstance(value, ir.Call)
+        and value.name == "select"
+        and isinstance(value.arguments[1], ir.Constant)
+        and value.arguments[1].value.real > 0
+        and value.arguments[2] == ir.Constant(0, s.variable.dtype)
+    )
+
+
+def _raised(s: ir.Accumulate) -> ir.Expression:
+    assert isinstance(s.value, ir.Call)
+    return s.value.arguments[1]
+
+
 class VectorSums:
     """The accumulators of a loop.
 
@@ -29,7 +51,8 @@ class VectorSums:
 
     def __init__(self, emitter: Emitter, statements: Sequence[ir.Accumulate], wide: int, lanes: int) -> None:
         self._emitter, self._builder, self._wide, self._lanes = emitter, emitter.builder, wide, lanes
-        self._sums = {s.variable.name: s for s in statements}
+        self._flags = {id(s): s for s in statements if is_flag(s)}
+        self._sums = {s.variable.name: s for s in statements if not is_flag(s)}
         self._statements = statements
         self._slots: dict[tuple[str, int], str] = {}
 
@@ -37,7 +60,7 @@ class VectorSums:
         """Return whether all sums are joined in one way, of which no value depends on. read: names of variables."""
         return all(
             s.variable.name not in read
-            and s.operation == self._sums[s.variable.name].operation
+            and (s.operation == self._sums[s.variable.name].operation if s.variable.name in self._sums else is_flag(s))
             and not s.variable.dtype.is_half
             and _reduction(s.operation, s.variable.dtype) is not None
             for s in self._statements
@@ -45,13 +68,18 @@ class VectorSums:
 
     def begin(self) -> None:
         """Emit the neutral elements of the accumulators."""
-        for name, s in self._sums.items():
-            neutral = self._neutral(s)
+        neutrals = {self._key(s): self._neutral(s) for s in self._sums.values()}
+        neutrals |= {self._key(s): self._builder.literal(0, "i1") for s in self._flags.values()}
+        for key, neutral in neutrals.items():
             for width in dict.fromkeys((self._wide, self._lanes)):
-                slot = self._builder.name(f"{name}_{width}")
-                self._slots[name, width] = slot
+                slot = self._builder.name(f"{key}_{width}")
+                self._slots[key, width] = slot
                 self._emitter.entry.append(f"  {slot} = alloca {vector_type(neutral.type, width)}, align 64")
                 self._builder.line(f"store {self._builder.repeat(neutral, width)}, ptr {slot}")
+
+    def _key(self, s: ir.Accumulate) -> str:
+        """Return the name of a sum's accumulators; each flag has its own."""
+        return f"{s.variable.name}_{list(self._flags).index(id(s))}" if id(s) in self._flags else s.variable.name
 
     def _neutral(self, s: ir.Accumulate) -> LlvmValue:
         """Return what the accumulators of a sum start from."""
@@ -67,22 +95,26 @@ class VectorSums:
     def add(self, s: ir.Accumulate, value: LlvmValue, width: int, mask: LlvmValue | None) -> None:
         """Emit the accumulation of a value in each lane of the mask."""
         before = self._load(s, width)
-        after = self._emitter.accumulated(s, before, value)
+        if id(s) in self._flags:
+            after = before | value.compare("ne", 0)
+        else:
+            after = self._emitter.accumulated(s, before, value)
         self._store(s, width, after if mask is None else mask.select(after, before))
 
     def fold(self, done: LlvmValue) -> None:
         """Emit the accumulators of wide iterations joined to those of the others. done: the elements so far."""
-        if not self._sums or self._wide == self._lanes:
+        if not self._statements or self._wide == self._lanes:
             return
         builder = self._builder
         folds, folded = builder.name("fold"), builder.name("folded")
         builder.line(f"br {done.compare('ne', 0)}, label {folds}, label {folded}")
         builder.label(folds)
-        for s in self._sums.values():
+        for s in (*self._sums.values(), *self._flags.values()):
             value, width = self._load(s, self._wide), self._wide
             while width > self._lanes:
                 width //= 2
-                value = self._emitter.accumulated(s, self._part(value, 0, width), self._part(value, width, width))
+                one, other = self._part(value, 0, width), self._part(value, width, width)
+                value = one | other if id(s) in self._flags else self._emitter.accumulated(s, one, other)
             self._store(s, width, value)
         builder.line(f"br label {folded}")
         builder.label(folded)
@@ -94,8 +126,16 @@ class VectorSums:
             f"shufflevector {value}, {type_} poison, <{width} x i32> <{listed}>", value.type, lanes=width
         )
 
-    def end(self, width: int) -> None:
-        """Emit the accumulators of all lanes joined to the variables. width: of the last iterations."""
+    def end(self, width: int, trips: LlvmValue) -> None:
+        """Emit the accumulators of all lanes joined to the variables. width: of the last iterations.
+
+        trips: the iterations of one element: without one, the variables stay as they are.
+        """
+        for s in self._flags.values():
+            raised, before = self._emitter.expression(_raised(s)), self._emitter.read(s.variable)
+            mask = self._builder.emit(f"bitcast {self._load(s, width)} to i{width}", f"i{width}").compare("ne", 0)
+            after = self._emitter.accumulated(s, before, mask.select(raised, 0))
+            self._emitter.assign(s.variable, trips.compare("sgt", 0).select(after, before))
         for s in self._sums.values():
             value = self._load(s, width)
             if value.is_float and s.operation in ("add", "mul"):
@@ -144,12 +184,12 @@ class VectorSums:
         return builder.emit(f"phi {value.type} [ {joined.text}, {numbers} ], [ {other.text}, {nan} ]", value.type)
 
     def _load(self, s: ir.Accumulate, width: int) -> LlvmValue:
-        type_ = register_type(s.variable.dtype)
-        text = f"load {vector_type(type_, width)}, ptr {self._slots[s.variable.name, width]}"
+        type_ = "i1" if id(s) in self._flags else register_type(s.variable.dtype)
+        text = f"load {vector_type(type_, width)}, ptr {self._slots[self._key(s), width]}"
         return self._builder.emit(text, type_, s.variable.name, width)
 
     def _store(self, s: ir.Accumulate, width: int, value: LlvmValue) -> None:
-        self._builder.line(f"store {value}, ptr {self._slots[s.variable.name, width]}")
+        self._builder.line(f"store {value}, ptr {self._slots[self._key(s), width]}")
 
 
 def _reduction(operation: str, dtype: DType) -> str | None:
