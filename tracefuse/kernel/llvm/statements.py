@@ -284,7 +284,9 @@ class Emitter:
     def _if(self, s: ir.If) -> None:
         condition = self.expression(s.condition)
         yes, no, end = (self.builder.name(hint) for hint in ("then", "else", "endif"))
-        self.builder.line(f"br {condition}, label {yes}, label {no if s.orelse else end}{self._hint(s)}")
+        replaces = not s.orelse and all(isinstance(e, ir.Let | ir.Assign) for e in s.body)
+        hint = self.metadata.rare_branch() if replaces else ""
+        self.builder.line(f"br {condition}, label {yes}, label {no if s.orelse else end}{hint}")
         self.builder.label(yes)
         self.statements(s.body)
         self.builder.line(f"br label {end}")
@@ -293,13 +295,6 @@ class Emitter:
             self.statements(s.orelse)
             self.builder.line(f"br label {end}")
         self.builder.label(end)
-
-    def _hint(self, s: ir.If) -> str:
-        """A branch that only replaces values of variables is rarely taken: LLVM keeps it, where it would select."""
-        if s.orelse or not all(isinstance(statement, ir.Let | ir.Assign) for statement in s.body):
-            return ""
-        rare = self.metadata.add('!{{!"branch_weights", i32 1, i32 1000}}')
-        return f", !prof {rare}"
 
     def bind_position(self, variable: ir.Variable, value: LlvmValue) -> None:
         """Give a loop's variable its value."""
