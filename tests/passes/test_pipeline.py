@@ -79,6 +79,12 @@ def written_twice(fd: FusionDefinition, x: Any) -> Any:
     return x
 
 
+def written_through_a_row(fd: FusionDefinition, x: Any) -> Any:
+    row = fd.ops.squeeze(fd.ops.slice(x, [1, 0], [2, 6], [1, 1], manual_normalization=True), [0])
+    row = fd.ops.slice_scatter(row, fd.ops.full([1], 2.0, DataType.Float), [3], [4], [1])
+    return fd.ops.slice_scatter(x, fd.ops.broadcast(row, [True, False]), [1, 0], [2, 6], [1, 1])
+
+
 def written_row_by_row(fd: FusionDefinition, x: Any) -> Any:
     rows = fd.ops.full([12, 6], 0.0, DataType.Float)
     for k in range(12):
@@ -127,6 +133,7 @@ EXAMPLES: dict[str, Example] = {
     "merge_common": (definition(lambda fd, x: fd.ops.sin(x) + fd.ops.sin(x)), X, {}),
     "read_transposed": (definition(lambda fd, x: fd.ops.matmul(x, fd.ops.permute(x, [1, 0]))), X, {}),
     "skip_overwritten": (definition(written_twice), X.copy(), {}),
+    "narrow_updates": (definition(written_through_a_row), X.copy(), {}),
     "join_slices": (definition(written_row_by_row), X, {}),
     "update_slices": (definition(updated_in_a_slice), X.copy(), {}),
     "drop_dead": (definition(computed_in_vain), X, {}),

@@ -121,6 +121,7 @@ NOT_CACHES = {
     "kernel.llvm.hidden_invariants.HiddenInvariants": "the loop in progress",
     "kernel.llvm.statements.Emitter": "the kernel in progress",
     "kernel.llvm.text_builder.Builder": "the function in progress",
+    "kernel.llvm.kept_elements._StepAccesses": "the step of a loop in progress",
     "kernel.llvm.loop_metadata.Metadata": "the module in progress",
     "runtime.call_code.CallWriter": "the text in progress",
     "runtime.driver_parameters.DriverParameters": "the driver in progress",

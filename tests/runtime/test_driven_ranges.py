@@ -84,9 +84,37 @@ def carries_of_equal_constants(a: Any) -> Any:
     return a
 
 
+def elements_of_earlier_steps(a: Any) -> Any:
+    """Each store is read up to four steps later, forwards and backwards, in steps of two and out of order."""
+    for i in range(5):
+        for j in range(4, a.shape[1]):
+            a[i, j] = 0.4 * a[i, j] - 0.2 * a[i, j - 1] - 0.1 * a[i, j - 2] + 0.05 * a[i, j - 4]
+        for j in range(a.shape[1] - 4, 3, -1):
+            a[i, j] = 0.3 * a[i, j + 1] + 0.2 * a[i, j + 3] + 0.1 * a[i, j - 1]
+        for j in range(6, a.shape[1] - 1, 2):
+            a[i, j + 1] = 0.5 * a[i, j - 1] + 0.25 * a[i, j] + 0.125 * a[i, j + 1]
+    return a
+
+
+def elements_of_rows(a: Any) -> Any:
+    """Gauss-Seidel, columns that are filled upwards, and two arrays whose elements meet."""
+    for i in range(1, a.shape[0] - 1):
+        for j in range(1, a.shape[1] - 1):
+            a[i, j] = 0.25 * (a[i - 1, j] + a[i + 1, j] + a[i, j - 1] + a[i, j + 1])
+    for j in range(a.shape[1]):
+        for i in range(a.shape[0] - 2, -1, -1):
+            a[i, j] = a[i, j] - 0.5 * a[i + 1, j]
+    b = a.copy()
+    for i in range(1, a.shape[0]):
+        for j in range(1, a.shape[1]):
+            a[i, j] = 0.5 * a[i, j - 1] + 0.25 * b[i, j - 1]
+            b[i, j] = 0.5 * b[i, j - 1] - 0.25 * a[i, j - 1]
+    return a + b
+
+
 PROGRAMS = (
-    *(recurrence, cholesky, seidel, back_substitution, triangular_rows, three_deep, overlapping),
-    carries_of_equal_constants,
+    *(recurrence, elements_of_earlier_steps, elements_of_rows, cholesky, seidel, back_substitution, triangular_rows),
+    *(three_deep, overlapping, carries_of_equal_constants),
 )
 
 
@@ -108,7 +136,7 @@ def test_values_as_numpy_and_bits_as_on_the_host(
         a = MATRIX[:size, :size]
         expected = program(a.copy())
         driven = fused(a.copy())
-        assert refusals == [""], refusals
+        assert set(refusals) == {""}, refusals
         np.testing.assert_allclose(driven, expected, rtol=1e-12, atol=1e-13)
         with options(disable="loop_drivers"):
             assert fused(a.copy()).tobytes() == driven.tobytes()

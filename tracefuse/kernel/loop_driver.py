@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 from segments.lazy_dataclasses import dataclass
 from tracefuse.dtypes import DType
-from tracefuse.kernel.kernel_ir import Buffer, Expression, Kernel, Variable, without_comments
+from tracefuse.kernel.kernel_ir import Buffer, Constant, Expression, Kernel, Variable, without_comments
 from tracefuse.kernel.kernel_text import expression, kernel_text, parameter_text
 
 
@@ -108,6 +108,23 @@ class CountedSteps:
     body: tuple[DriverStatement, ...]
     flag: str | None = None
     count: Variable | None = None
+
+    @property
+    def is_block(self) -> bool:
+        """Whether it has one step, always."""
+        return self.flag is None and self._has_one_step
+
+    @property
+    def is_conditional_block(self) -> bool:
+        """Whether it has one step, or none if its bool is false."""
+        return self.flag is not None and self._has_one_step
+
+    @property
+    def _has_one_step(self) -> bool:
+        match self.start, self.stop:
+            case Constant(int() as start), Constant(int() as stop):
+                return self.count is None and stop == start + 1
+        return False
 
 
 @dataclass(frozen=True, slots=True)

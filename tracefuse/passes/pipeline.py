@@ -34,6 +34,7 @@ from tracefuse.passes.join_in_runs import join_in_runs
 from tracefuse.passes.joined_branches import join_branches
 from tracefuse.passes.joined_slices import join_slices
 from tracefuse.passes.kernel_names import undefined_names
+from tracefuse.passes.narrowed_updates import narrow_updates
 from tracefuse.passes.overwritten_slices import skip_overwritten
 from tracefuse.passes.separate_outputs import separate_outputs
 from tracefuse.passes.single_pass_reductions import reduce_in_one_pass
@@ -87,6 +88,7 @@ FUSION_PASSES: tuple[Pass[Fusion], ...] = (
     Pass("merge_common", merge_common, "before partitioning"),
     Pass("read_transposed", read_transposed, "before partitioning"),
     Pass("skip_overwritten", skip_overwritten, "before partitioning"),
+    Pass("narrow_updates", narrow_updates, "before partitioning"),
     Pass("join_slices", join_slices, "before partitioning"),
     Pass("update_slices", update_slices, "before partitioning"),
     Pass("drop_dead", drop_dead, "before partitioning"),

@@ -102,6 +102,7 @@ class DriverBuilder:
         out: list[DriverStatement] = []
         steps, carries, stacked = self._loop(run, inputs, operands, out)
         results: list[tuple[StepTensor, StepTensor]] = []
+        carries += [_CarriedMemory(place, place, place, place) for place in stacked]
         for carry in carries:
             if carry.current.is_local:
                 result = self.parameters.memory(carry.current.array.shape, carry.current.dtype)
@@ -109,7 +110,6 @@ class DriverBuilder:
                 results.append((result, result))
             else:
                 results.append((carry.first, carry.second))
-        results += [(place, place) for place in stacked]
         return BuiltLoop((*self.parameters.locals, *out), steps, tuple(results))
 
     def copy(self, target: StepTensor, source: StepTensor) -> CopyMemory:
@@ -123,17 +123,23 @@ class DriverBuilder:
     def _integer(self, value: int, is_constant: bool = False) -> ir.Expression:
         return constant(value) if is_constant else self.parameters.integer(value, ("number", value))
 
-    def offset_pointer(self, base: StepTensor, positions: Sequence[ir.Expression], out: list[DriverStatement]) -> str:
+    def offset_pointer(
+        self, base: StepTensor, positions: Sequence[ir.Expression], out: list[DriverStatement],
+        extents: Sequence[ir.Expression] = (),
+    ) -> str:  # fmt: skip
         """Adds the pointer to the element of an array at a position, or to the slice at the first indices; names it.
 
-        Kernels read elements by the same arithmetic, so that LLVM sees which of them a step has written.
+        Kernels read elements by the same arithmetic, so that a driver shows which of them a step has written.
+        extents: the strides of an array without gaps, in elements, as kernels that read it compute them.
         """
         strides, size = base.array.strides, base.array.itemsize
         in_bytes = base.dtype.is_complex or any(stride % size for stride in strides)
         size, element = (1, None) if in_bytes else (size, base.dtype)
         offset: ir.Expression = constant(0)
-        for position, stride in zip(positions, strides, strict=False):
+        for axis, (position, stride) in enumerate(zip(positions, strides, strict=False)):
             distance = self._integer(stride // size, is_constant=stride == size)
+            if extents and not in_bytes:
+                distance = extents[axis]
             offset = ir.call("add", offset, ir.call("mul", position, distance))
         pointer = self._name("p")
         out.append(OffsetPointer(pointer, base.pointer, offset, element))
@@ -344,7 +350,9 @@ class DriverBuilder:
             shapes = [sizes.values(extent) for extent in fusion.shape_of(number)]
             if any(len(set(column)) > 1 for column in shapes):
                 raise NotCompiled("the shape of a result differs between steps")
-            places.append(self.parameters.memory([column[0] for column in shapes], fusion.values[number].dtype))
+            shape, dtype = [column[0] for column in shapes], fusion.values[number].dtype
+            is_constant = all(isinstance(extent, int) for extent in fusion.shape_of(number))
+            places.append(self.parameters.memory(shape, dtype, is_constant=is_constant))
         return places
 
     # -- steps --------------------------------------------------------------------------------------------------------

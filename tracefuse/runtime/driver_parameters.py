@@ -130,9 +130,8 @@ class DriverParameters:
         """Returns the place of an operand that is an array."""
         source = FromOperand(position)
         if source not in self._names:
-            self._names[source] = StepTensor(
-                self._add(Buffer(f"a{position}", dtype, written=True), source), array, dtype
-            )
+            buffer = Buffer(f"a{position}", dtype, written=True, exclusive=False)
+            self._names[source] = StepTensor(self._add(buffer, source), array, dtype)
         place: StepTensor = self._names[source]
         return place
 

@@ -70,8 +70,9 @@ class StepBuilder(Protocol):
     def copy(self, target: StepTensor, source: StepTensor) -> CopyMemory: ...
 
     def offset_pointer(
-        self, base: StepTensor, positions: Sequence[ir.Expression], out: list[DriverStatement]
-    ) -> str: ...
+        self, base: StepTensor, positions: Sequence[ir.Expression], out: list[DriverStatement],
+        strides: Sequence[ir.Expression] = (),
+    ) -> str: ...  # fmt: skip
 
     def inner_loop(
         self, run: Any, inputs: Sequence[Operand], dying: Collection[str], out: list[DriverStatement]
@@ -219,7 +220,11 @@ class _PlannedStep:
         if any(extent.axis for extent in owner.varying):
             raise NotCompiled("an inner loop updates a slice of an array whose strides depend on a counter")
         starts = [self.integers.code(start) for start, _, _ in slice_bounds(self.fusion, buffer.value)]
-        pointer = self.builder.offset_pointer(owner, starts, out)
+        assert buffer.owner is not None
+        shape = self.fusion.shape_of(buffer.owner)
+        strides = [self.integers.code(product(shape[axis + 1 :])) for axis in range(len(shape))]
+        is_contiguous = owner.array.flags.c_contiguous
+        pointer = self.builder.offset_pointer(owner, starts, out, strides if is_contiguous else ())
         return StepTensor(pointer, self.slice_arrays[buffer.memory], owner.dtype)
 
     def _allocate(self, spec: Any) -> StepTensor:

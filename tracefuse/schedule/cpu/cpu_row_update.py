@@ -77,8 +77,11 @@ def _lower(problem: CpuProblem, decision: None) -> Lowered:
     copy = Lowered("", ()) if in_place else _copied(problem, facts)
     # A caller's array changes only if no position is the caller's error.
     checked = in_place or facts.result in memory.supplied
-    first = (_check(problem, facts),) if checked else ()
-    launches = (*first, *copy.launches, _update(problem, facts, checked))
+    if in_place and _is_one_element(problem, facts):
+        launches: tuple[LaunchSpec, ...] = (_update_one(problem, facts),)
+    else:
+        first = (_check(problem, facts),) if checked else ()
+        launches = (*first, *copy.launches, _update(problem, facts, checked))
     guards = tuple(dict.fromkeys((*problem.sizes.guards, *copy.guards)))
     return replace(copy, template="", launches=launches, guards=guards)
 
@@ -103,6 +106,30 @@ def _new_body(problem: CpuProblem) -> Body:
         problem.fusion, memory.strides, int64, misaligned=memory.misaligned, shared=memory.shared,
         checks_positions=True,
     )  # fmt: skip
+
+
+def _is_one_element(problem: CpuProblem, facts: RowUpdateFacts) -> bool:
+    shape = problem.fusion.shape_of
+    return shape(facts.index) == (1,) and product(shape(facts.result)[facts.axes :]) == 1
+
+
+def _update_one(problem: CpuProblem, facts: RowUpdateFacts) -> LaunchSpec:
+    """Emits the combination of one element, as of `x[i] = y` in a loop: it changes only if its position is one."""
+    body, fusion = _new_body(problem), problem.fusion
+    grid, _ = open_grid(body, (), 1)
+    (element,) = body.value(facts.rows, (0,) * len(fusion.shape_of(facts.rows)))
+    rows = product(fusion.shape_of(facts.result)[: facts.axes])
+    position, outside = _inside(body, facts, _signed(body.value(facts.index, (0,))[0]), rows)
+    row = symbol(body.fresh("row"), extent=rows)
+    body.bind(row, position)
+    with body.condition(call("and", _is_fine(), call("not", outside))):
+        _combine_element(problem, body, facts, row, 0, element)
+    return make_launch(body, f"{problem.name}_element", "cpu", [grid], work=1, contract=problem.contract)
+
+
+def _is_fine() -> Expression:
+    """Returns the test whether no launch before has found a position outside of its array."""
+    return call("eq", Load(ERROR_FLAG, Constant(0, int64)), Constant(0, int64))
 
 
 def _check(problem: CpuProblem, facts: RowUpdateFacts) -> LaunchSpec:
@@ -135,8 +162,7 @@ def _update(problem: CpuProblem, facts: RowUpdateFacts, checked: bool) -> Launch
     each = ceildiv(rows, ranges)
     own = None if ranges == 1 else (low := _bound(body, "first_row", task // across * each, rows * 2), low + each)
     block = symbol("block", extent=count)
-    fine = call("eq", Load(ERROR_FLAG, Constant(0, int64)), Constant(0, int64))
-    with body.condition(fine) if checked else nullcontext(), body.loop(block, count, step=BLOCK):
+    with body.condition(_is_fine()) if checked else nullcontext(), body.loop(block, count, step=BLOCK):
         stop = _bound(body, "stop", minimum(block + BLOCK, count), count + 1)
         _update_block(problem, body, facts, (block, stop), (first, last), own)
     name = f"{problem.name}_rows"
@@ -168,7 +194,7 @@ def _update_block(
             at = body.index.code(listed)
             place = block[0] + listed
             position = body.value(facts.index, (place,))[0] if is_read_again else Load(rows, at)
-            row = _inside(body, facts, _signed(position), row_count)
+            row, _ = _inside(body, facts, _signed(position), row_count)
             body.append(Store(rows, at, convert(row, positions)))
         if is_read_again:
             _combine_rows(problem, body, facts, block, columns, (rows, None, count), elements)
@@ -276,14 +302,20 @@ def _local(body: Body, name: str, dtype: DType) -> Buffer:
     return buffer
 
 
-def _inside(body: Body, facts: RowUpdateFacts, position: Expression, rows: Extent) -> Expression:
-    """Emits the row that an update goes to: a negative position wraps once, then it is clamped, and reported."""
+def _inside(
+    body: Body, facts: RowUpdateFacts, position: Expression, rows: Extent
+) -> tuple[Expression, Expression]:  # fmt: skip
+    """Emits the row that an update goes to, and whether its position is out of range, which is reported.
+
+    A negative position wraps once, then it is clamped.
+    """
     limit, zero = convert(body.index.code(rows), int64), Constant(0, int64)
     (position,) = body.name("position", (position,))
-    outside = call("or", call("lt", position, call("neg", limit)), call("ge", position, limit))
+    is_beyond = call("or", call("lt", position, call("neg", limit)), call("ge", position, limit))
+    (outside,) = body.name("outside", (is_beyond,))
     body.report(facts.node, outside, body.levels[-1])
     wrapped = call("select", call("lt", position, zero), call("add", position, limit), position)
-    return call("minimum", call("maximum", wrapped, zero), call("sub", limit, Constant(1, int64)))
+    return call("minimum", call("maximum", wrapped, zero), call("sub", limit, Constant(1, int64))), outside
 
 
 def _signed(position: Expression) -> Expression:

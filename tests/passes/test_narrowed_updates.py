@@ -1,0 +1,95 @@
+"""An update through views writes what changed in them, and no view as a whole."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.passes.test_overwritten_slices import recorded
+from tests.session.samples import times
+from tracefuse.ir.extents import product
+from tracefuse.ir.fusion import Fusion
+from tracefuse.ir.op_kinds import Movement
+from tracefuse.ir.reference import evaluate
+from tracefuse.passes.dead_code import drop_dead
+from tracefuse.passes.narrowed_updates import narrow_updates
+
+SHAPE = (4, 5, 6)
+
+VIEWS = st.lists(
+    st.sampled_from([
+        lambda u: u[1:], lambda u: u[..., ::2], lambda u: u[0], lambda u: u[..., 1], lambda u: u[1:, ..., 1:],
+        lambda u: u.T, lambda u: u[None], lambda u: u[..., None, :],
+    ]),
+    min_size=1, max_size=3,
+)  # fmt: skip
+
+
+def written(fusion: Fusion) -> list[str]:
+    """Returns the numbers of elements that the updates of a fusion write, as texts."""
+    nodes = [node for node in fusion.nodes if isinstance(node.op, Movement) and node.op.slices == "written"]
+    return [str(product(fusion.shape_of(node.inputs[1]))) for node in nodes]
+
+
+@settings(max_examples=times(40), deadline=None)
+@given(VIEWS, VIEWS, st.booleans())
+def test_updates_of_views_leave_what_numpy_leaves(first: list[Any], second: list[Any], reads: bool) -> None:
+    def write(u: Any, steps: int) -> Any:
+        for k in range(1, steps):
+            for count, moves in enumerate((first, second, first)):
+                view = u
+                for move in moves:
+                    view = move(view) if view.ndim else view
+                before = view[..., :1] * k if reads and view.ndim else 0
+                view[...] = view + count + before
+                if view.ndim:
+                    view[..., 1:] *= 2
+        return u
+
+    u = np.arange(math.prod(SHAPE), dtype=np.float64).reshape(SHAPE)
+    try:
+        expected = write(u.copy(), 2)
+    except IndexError:
+        return
+    loop = recorded(write, u, 40).nodes[-1]
+    body = loop.attributes["body"].fusion
+    narrowed = drop_dead(narrow_updates(body))
+    for fusion in (body, narrowed):
+        operands = [u.copy() if fusion.values[number].is_tensor else 1 for number in fusion.inputs]
+        np.testing.assert_array_equal(evaluate(fusion, operands)[0], expected)
+
+
+def test_an_element_of_a_row_of_a_view_is_written_alone() -> None:
+    def write(u: Any) -> Any:
+        inner = u[1:, :, 2:]
+        row = inner[0, 1]
+        for k in range(1, 40):
+            row[k] = row[k - 1] + 1
+        return u
+
+    loop = recorded(write, np.zeros((4, 5, 60))).nodes[-1]
+    body = loop.attributes["body"].fusion
+    assert written(body)[:2] == ["1", "i2 - 2"]
+    narrowed = drop_dead(narrow_updates(body))
+    assert written(narrowed) == ["1"]
+    u = np.arange(1200.0).reshape(4, 5, 60)
+    (result,) = evaluate(narrowed, [3, u.copy()])
+    u[1, 1, 5] = u[1, 1, 4] + 1
+    np.testing.assert_array_equal(result, u)
+
+
+def test_views_that_hold_something_else_are_written_whole() -> None:
+    def another_row(u: Any) -> Any:
+        u = u.copy()
+        row = u[0] * 1
+        row[1] = 7.0
+        u[1] = row
+        return u
+
+    u = np.arange(12.0).reshape(3, 4)
+    fusion = recorded(another_row, u)
+    assert narrow_updates(fusion) is fusion
