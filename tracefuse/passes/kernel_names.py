@@ -27,7 +27,7 @@ def names_read(body: tuple[ir.Statement, ...]) -> Iterator[str]:
     """Yields the name of each variable and buffer, once per read. Combining a value over threads counts as a read."""
     for statement in ir.walk_statements(body):
         match statement:
-            case ir.Copy() | ir.StartCopy() | ir.Transpose() | ir.LoadMatrices():
+            case ir.Copy() | ir.StartCopy() | ir.Transpose() | ir.LoadMatrices() | ir.LoadPairs():
                 yield statement.source.name
             case ir.MultiplyMatrices() | ir.MultiplyTiles():
                 yield from (statement.left.name, statement.right.name)
@@ -52,6 +52,7 @@ def expressions_of(statement: ir.Statement) -> Iterator[ir.Expression]:
             ir.Copy(_, index, _, source_index)
             | ir.StartCopy(_, index, _, source_index)
             | ir.LoadMatrices(_, index, _, source_index)
+            | ir.LoadPairs(_, index, _, source_index)
         ):
             yield from (index, source_index)
             if isinstance(statement, ir.StartCopy) and statement.valid is not None:
