@@ -77,15 +77,17 @@ def _has_complex_numbers(kernel: Kernel) -> bool:
 
 def _is_complex_inside(expression: Expression) -> bool:
     """Whether an expression or one of its subexpressions is complex."""
-    if expression.dtype.is_complex:
-        return True
-    match expression:
-        case Load(_, index):
-            return _is_complex_inside(index)
-        case Call(_, arguments):
-            return any(map(_is_complex_inside, arguments))
-        case Cast(argument):
-            return _is_complex_inside(argument)
+    waiting = [expression]
+    while waiting:
+        part = waiting.pop()
+        if part.dtype.is_complex:
+            return True
+        if isinstance(part, Call):
+            waiting += part.arguments
+        elif isinstance(part, Load):
+            waiting.append(part.index)
+        elif isinstance(part, Cast):
+            waiting.append(part.argument)
     return False
 
 
