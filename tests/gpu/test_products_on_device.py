@@ -105,7 +105,7 @@ def test_products_of_stacks_with_broadcast_and_permuted_batches(dtype: Any) -> N
     [
         (17, 70, np.float32, "tall product"),
         (64, 23, np.float32, "tall product"),
-        (128, 34, np.float16, "matrix product"),
+        (128, 34, np.float16, "streamed product"),
         (67, 64, np.float16, "matrix product"),
     ],
 )

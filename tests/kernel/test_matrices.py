@@ -136,6 +136,31 @@ def test_a_load_gives_each_thread_its_pairs(transposed: bool) -> None:
         np.testing.assert_array_equal(pairs[thread], matrices[:, row, column : column + 2])
 
 
+@pytest.mark.parametrize("shift", [0, 4])
+def test_a_load_of_pairs_gives_words_a_step_apart(shift: int) -> None:
+    kernel = product_kernel(dtypes.float16)
+    words, y = ir.Buffer("words", uint32, "local", 8), target("y", uint32)
+    source_buffer = kernel.parameters[0]
+    assert isinstance(source_buffer, ir.Buffer)
+    body = (
+        ir.Allocate(words),
+        ir.LoadPairs(words, at(1), source_buffer, call("add", call("mul", THREAD, at(8)), at(shift)), 2),
+        *(
+            ir.Store(y, call("add", call("mul", THREAD, at(4)), at(i)), ir.Load(words, at(1 + 2 * i))) for i in range(4)
+        ),
+    )  # fmt: skip
+    values, result = np.arange(264, dtype=np.float16), np.zeros((32, 4), np.uint32)
+    loads = ir.Kernel("loads", (source_buffer, y), (), body, "cuda", 32, THREAD)
+    assert "words[1 : +8 : 2] = pairs at a[" in kernel_text(loads)
+    if shift:
+        with pytest.raises(InterpreterError, match="which is not aligned to 16 bytes"):
+            interpret(loads, [values, result])
+        return
+    interpret(loads, [values, result])
+    np.testing.assert_array_equal(result.view(np.float16).ravel(), values[:256])
+    compile_with_log(emit_cuda(loads), "loads", architecture="sm_80")
+
+
 def tiles_kernel(*, in_registers: bool, transposed: bool, barrier: bool = True, awaited: bool = True) -> ir.Kernel:
     """y (64 x 64) = a (64 x 64) @ b (64 x 64), or b.T, by one group of warps; b is in the order of MultiplyTiles."""
     dtype, rows, pairs = dtypes.float16, 64, 32

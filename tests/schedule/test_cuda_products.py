@@ -17,7 +17,8 @@ from tracefuse.dtypes import bfloat16, float16, float32
 from tracefuse.kernel.cuda.cuda_compiler import compile_many
 from tracefuse.partition.segmentation import segment_fusion
 from tracefuse.schedule.gpu import gpu_matrix_product, gpu_tall_product, gpu_templates
-from tracefuse.schedule.gpu.gpu_product import NARROW, ROWS, WIDE
+from tracefuse.schedule.gpu.gpu_product import NARROW, WIDE
+from tracefuse.schedule.gpu.gpu_product_tiles import ROWS
 
 TOLERANCES = {np.float64: 1e-14, np.float32: 1e-6, np.float16: 1e-3, ml_dtypes.bfloat16: 8e-3}
 
@@ -167,6 +168,35 @@ def test_rows_of_halves_that_are_aligned_are_loaded_in_wide_accesses(terms: int,
     a, b = matrices((131, terms), (terms, columns), dtype=np.float16)
     check(lambda a, b: np.maximum(a @ b, 0), a, b, tolerance=1e-3, template="matrix product")
     check(lambda a, b: np.maximum(a[:, ::-1] @ b, 0), a, b, tolerance=1e-3, template="matrix product")
+
+
+@pytest.mark.usefixtures("small_ones_are_large")
+@pytest.mark.parametrize(
+    ("rows", "terms", "columns", "dtype"),
+    [
+        (300, 128, 17, np.float16),
+        (270, 200, 23, ml_dtypes.bfloat16),
+        (256, 32, 9, np.float16),
+        (257, 192, 37, np.float16),
+    ],
+)
+def test_many_rows_of_whole_accesses_go_to_tensor_cores_from_memory(
+    rows: int, terms: int, columns: int, dtype: Any
+) -> None:
+    arrays = matrices((2, rows, terms), (2, terms, columns), (columns,), dtype=dtype)
+    check(lambda a, b, c: np.maximum(a @ b + c, 0), *arrays, tolerance=TOLERANCES[dtype], template="streamed product")
+
+
+@pytest.mark.usefixtures("small_ones_are_large")
+def test_terms_beyond_the_end_do_not_reach_sums() -> None:
+    a, b = matrices((256, 104), (104, 10), dtype=np.float16)
+    a[3, -1] = b[-1, 4] = np.inf
+    own = executable(lambda a, b: a @ b, [a, b])
+    assert own.plan_for([a, b])[0].segments[0].template == "streamed product"
+    (result,) = own([a, b])
+    finite = np.ones((256, 10), bool)
+    finite[3], finite[:, 4] = False, False
+    np.testing.assert_array_equal(np.isfinite(result), finite)
 
 
 def test_aligned_or_wide_products_of_halves_are_calls_of_a_library() -> None:

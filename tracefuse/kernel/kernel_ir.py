@@ -61,6 +61,9 @@ from tracefuse.kernel.matrix_statements import (
     LoadMatrices as LoadMatrices,
 )
 from tracefuse.kernel.matrix_statements import (
+    LoadPairs as LoadPairs,
+)
+from tracefuse.kernel.matrix_statements import (
     Matrix as Matrix,
 )
 from tracefuse.kernel.matrix_statements import (
@@ -291,6 +294,7 @@ Statement: TypeAlias = (
     | Transpose
     | AddProducts
     | LoadMatrices
+    | LoadPairs
     | MultiplyMatrices
     | MultiplyTiles
     | AwaitProducts

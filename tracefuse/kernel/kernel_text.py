@@ -130,6 +130,7 @@ def _matrix(matrix: ir.Matrix) -> str:
 def _matrices(
     statement: ir.AddProducts
     | ir.LoadMatrices
+    | ir.LoadPairs
     | ir.MultiplyMatrices
     | ir.MultiplyTiles
     | ir.AwaitProducts
@@ -144,6 +145,11 @@ def _matrices(
         case ir.LoadMatrices(to, to_index, source, source_index, transposed):
             matrices = f"{'transposed ' if transposed else ''}matrices at {source.name}[{expression(source_index)}]"
             return f"{to.name}[{expression(to_index)} : +4] = {matrices}"
+        case ir.LoadPairs(to, to_index, source, source_index, step):
+            place = (
+                f"{to.name}[{expression(to_index)} : +{step * ir.LoadPairs.COUNT}{f' : {step}' if step > 1 else ''}]"
+            )
+            return f"{place} = pairs at {source.name}[{expression(source_index)}]"
         case ir.MultiplyMatrices(sums, sums_index, left, left_index, right, right_index, dtype):
             pairs = 2 if dtype is left.dtype else 1
             factors = f"{left.name}[{expression(left_index)} : +{4 * pairs}] @ "
@@ -181,8 +187,8 @@ def _lines(body: Sequence[ir.Statement], indent: str) -> Iterator[str]:
             case ir.Copy() | ir.StartCopy() | ir.EndBatch() | ir.AwaitCopies() | ir.Transpose():
                 yield indent + _copy(statement)
             case (
-                ir.AddProducts() | ir.LoadMatrices() | ir.MultiplyMatrices() | ir.MultiplyTiles() | ir.AwaitProducts()
-                | ir.StorePair()
+                ir.AddProducts() | ir.LoadMatrices() | ir.LoadPairs() | ir.MultiplyMatrices() | ir.MultiplyTiles()
+                | ir.AwaitProducts() | ir.StorePair()
             ):  # fmt: skip
                 yield indent + _matrices(statement)
             case ir.For():

@@ -63,6 +63,23 @@ class LoadMatrices:
 
 
 @dataclass(frozen=True, slots=True)
+class LoadPairs:
+    """destination[destination_index + step * k] = the bits of source[source_index + 2 * k] and the next, for k below 4.
+
+    One access of 16 bytes, aligned to it, of halves in global or shared memory to a local buffer of uint32; the first
+    of a pair is in the low half.
+    """
+
+    destination: Buffer
+    destination_index: Expression
+    source: Buffer
+    source_index: Expression
+    step: int = 1
+
+    COUNT: ClassVar[int] = 4
+
+
+@dataclass(frozen=True, slots=True)
 class MultiplyMatrices:
     """sums += left @ right in a warp: 16 x 16 by 16 x 8 elements of dtype; products of halves are exact, others nearly.
 

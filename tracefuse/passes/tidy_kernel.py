@@ -54,7 +54,7 @@ def _kept(body: Body, read: Counter[str]) -> Body:
                 continue
             case (
                 ir.Store(buffer) | ir.Copy(buffer) | ir.StartCopy(buffer) | ir.Transpose(buffer)
-                | ir.LoadMatrices(buffer) | ir.StorePair(buffer)
+                | ir.LoadMatrices(buffer) | ir.LoadPairs(buffer) | ir.StorePair(buffer)
             ) if buffer.space != "global" and not read[buffer.name]:  # fmt: skip
                 continue
             case ir.Assign(variable) | ir.Accumulate(variable) if not read[variable.name]:
@@ -133,15 +133,14 @@ class _Renaming:
         return replace(matrix, buffer=self.buffer(matrix.buffer), start=self.code(matrix.start))
 
     def code(self, expression: ir.Expression) -> ir.Expression:
-        match expression:
-            case ir.Variable():
-                return self.variable(expression)
-            case ir.Load(buffer, index, cache):
-                return ir.Load(self.buffer(buffer), self.code(index), cache)
-            case ir.Call(name, arguments, dtype):
-                return ir.Call(name, tuple(map(self.code, arguments)), dtype)
-            case ir.Cast(argument, dtype):
-                return ir.Cast(self.code(argument), dtype)
+        if isinstance(expression, ir.Variable):
+            return self.variable(expression)
+        if isinstance(expression, ir.Call):
+            return ir.Call(expression.name, tuple(map(self.code, expression.arguments)), expression.dtype)
+        if isinstance(expression, ir.Load):
+            return ir.Load(self.buffer(expression.buffer), self.code(expression.index), expression.cache)
+        if isinstance(expression, ir.Cast):
+            return ir.Cast(self.code(expression.argument), expression.dtype)
         return expression
 
     def body(self, body: Body) -> Body:
@@ -165,6 +164,8 @@ class _Renaming:
                 pitch = from_pitch if isinstance(from_pitch, int) else self.code(from_pitch)
                 sides = (self.code(rows), self.code(columns), width, None if start is None else self.code(start))
                 return ir.Transpose(self.buffer(to), to_pitch, self.buffer(source), pitch, *sides)
+            case ir.LoadPairs(to, to_index, source, source_index, step):
+                return ir.LoadPairs(*self.element(to, to_index), *self.element(source, source_index), step)
             case ir.LoadMatrices(to, to_index, source, source_index, transposed):
                 return ir.LoadMatrices(*self.element(to, to_index), *self.element(source, source_index), transposed)
             case ir.MultiplyMatrices(sums, at, left, left_at, right, right_at, dtype):

@@ -64,9 +64,15 @@ class Body(Accesses):
 
     def narrow(self) -> Body:
         """Returns a body with one lane that emits into the current scope and shares this body's parameters."""
+        body = self.beside()
+        body.levels = [Level(self.levels[-1].statements)]
+        return body
+
+    def beside(self) -> Body:
+        """Returns a body with one lane for other elements, which emits into the open scopes and sees their values."""
         body = Body(self.fusion, self.strides, self.index.dtype, misaligned=self.misaligned, shared=self.shared)
         body.index, body.buffers, body.scalars, body.counter = self.index, self.buffers, self.scalars, self.counter
-        body.levels = [Level(self.levels[-1].statements)]
+        body.position_dtype, body.levels = self.position_dtype, list(self.levels)
         return body
 
     # --- values -----------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ Must not know: ops, arrays.
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from dataclasses import field
 from typing import TypeAlias
@@ -73,14 +74,13 @@ class Scopes:
         self.lane_symbol = as_symbol(self.lane)
         self.index = IndexCode(index_dtype)
         self.levels = [Level()]
-        self.counter = 0
+        self.counter = itertools.count(1)
 
     def append(self, statement: Statement) -> None:
         self.levels[-1].statements.append(statement)
 
     def fresh(self, stem: str) -> str:
-        self.counter += 1
-        return f"{stem}_{self.counter}"
+        return f"{stem}_{next(self.counter)}"
 
     @contextlib.contextmanager
     def loop(

@@ -177,7 +177,20 @@ arXiv:2203.03341. The product of both low parts, about 2**-23 of a product, is l
 toward zero, these are added to the other sums outside of them. The pair of a thread takes columns k and k + 4."""
 
 
+_LOAD_PAIRS = DeviceFunction(
+    f"""template <int step>
+{INLINE} void load_pairs(unsigned int* to, const void* from) {{
+  const uint4 raw = *(const uint4*)from;
+  to[0] = raw.x;
+  to[step] = raw.y;
+  to[2 * step] = raw.z;
+  to[3 * step] = raw.w;
+}}"""
+)
+
+
 MATRIX_FUNCTIONS: dict[str, DeviceFunction] = {
+    "load_pairs": _LOAD_PAIRS,
     "load_matrices": _load_matrices("load_matrices", ""),
     "load_matrices_transposed": _load_matrices("load_matrices_transposed", ".trans"),
     "multiply_matrices_float16": _multiply_matrices("float16", "f16"),

@@ -216,7 +216,10 @@ class CudaEmitter(MatrixWriter):
             case ir.Transpose() | ir.AddProducts():
                 contains = f"{self.kernel.name} contains {type(statement).__name__}"
                 raise InternalError(f"kernel IR: {contains}, which CUDA kernels do not support")
-            case ir.LoadMatrices() | ir.MultiplyMatrices() | ir.MultiplyTiles() | ir.AwaitProducts() | ir.StorePair():
+            case (
+                ir.LoadMatrices() | ir.LoadPairs() | ir.MultiplyMatrices() | ir.MultiplyTiles() | ir.AwaitProducts()
+                | ir.StorePair()
+            ):  # fmt: skip
                 self.matrices(statement)
             case ir.For():
                 self.loop(statement)

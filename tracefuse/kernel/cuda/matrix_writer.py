@@ -21,12 +21,21 @@ class MatrixWriter(Writer):
 
     def matrices(
         self,
-        statement: ir.LoadMatrices | ir.MultiplyMatrices | ir.MultiplyTiles | ir.AwaitProducts | ir.StorePair,
+        statement: ir.LoadMatrices
+        | ir.LoadPairs
+        | ir.MultiplyMatrices
+        | ir.MultiplyTiles
+        | ir.AwaitProducts
+        | ir.StorePair,
     ) -> None:
         match statement:
             case ir.LoadMatrices(to, to_index, source, source_index, transposed):
                 name = self.printer.use("load_matrices_transposed" if transposed else "load_matrices")
                 self.line(f"{name}({self.places((to, to_index), (source, source_index))});")
+            case ir.LoadPairs(to, to_index, source, source_index, step):
+                self.line(
+                    f"{self.printer.use('load_pairs')}<{step}>({self.places((to, to_index), (source, source_index))});"
+                )
             case ir.MultiplyMatrices(sums, at, left, left_at, right, right_at, dtype):
                 name = self.printer.use(f"multiply_matrices_{dtype.name}")
                 self.line(f"{name}({self.places((sums, at), (left, left_at), (right, right_at))});")

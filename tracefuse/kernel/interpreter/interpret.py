@@ -17,6 +17,7 @@ from typing import Any, cast
 import numpy as np
 
 from segments.lazy_dataclasses import dataclass
+from tracefuse.dtypes import uint32
 from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.interpreter.buffers import WIDEST_ACCESS, InterpreterError, bind, unspecified
 from tracefuse.kernel.interpreter.group_order import WARP, combine_group, scan_group
@@ -80,6 +81,8 @@ class _Machine(Lanes):
                 add_products(self, statement)
             case ir.LoadMatrices():
                 load_matrices(self, statement)
+            case ir.LoadPairs():
+                self.load_pairs(statement)
             case ir.MultiplyMatrices():
                 multiply_matrices(self, statement)
             case ir.MultiplyTiles():
@@ -124,10 +127,21 @@ class _Machine(Lanes):
                 f"copy between {source.name} and {destination.name}: exactly one must be local, with compatible dtypes"
             )
         start, end = self.evaluate(statement.source_index), self.evaluate(statement.destination_index)
-        self.check_alignment(statement, *((destination, end) if source.space == "local" else (source, start)))
+        self.check_alignment(statement.width, *((destination, end) if source.space == "local" else (source, start)))
         for k in range(statement.width):
             value = self.load(source, start + start.dtype.type(k))
             self.store(destination, end + end.dtype.type(k), convert(value, destination.dtype))
+
+    def load_pairs(self, statement: ir.LoadPairs) -> None:
+        source, destination = statement.source, statement.destination
+        if source.dtype.itemsize != 2 or destination.dtype is not uint32 or destination.space != "local":
+            raise self.fail(f"pairs of {source.name}: they must be halves, loaded as local uint32")
+        start, place = self.evaluate(statement.source_index), self.evaluate(statement.destination_index)
+        self.check_alignment(2 * statement.COUNT, source, start)
+        for k in range(statement.COUNT):
+            halves = [self.broadcast(self.load(source, start + start.dtype.type(2 * k + h))) for h in range(2)]
+            low, high = (half.view(np.uint16).astype(np.uint32) for half in halves)
+            self.store(destination, place + place.dtype.type(k * statement.step), low | high << np.uint32(16))
 
     def start_copy(self, statement: ir.StartCopy) -> None:
         """Read the source now; the destination holds unspecified values until the copy is awaited."""
@@ -143,8 +157,8 @@ class _Machine(Lanes):
             origin, place = (
                 i + i.dtype.type(copy * s) for i, s in zip((start, end), statement.steps[::-1], strict=True)
             )
-            self.check_alignment(statement, source, origin)
-            self.check_alignment(statement, destination, place)
+            self.check_alignment(statement.width, source, origin)
+            self.check_alignment(statement.width, destination, place)
             for k in range(statement.width):
                 index, value = place + place.dtype.type(k), np.zeros(self.lanes, source.dtype.numpy)
                 self.store(destination, index, source.dtype.numpy.type(unspecified(source.dtype)))
@@ -205,9 +219,9 @@ class _Machine(Lanes):
                     value = self.load(s.source, (start + r * pitch + c) * s.width + part)
                     self.store(s.destination, np.int64((c * s.to_pitch + r) * s.width + part), value)
 
-    def check_alignment(self, statement: ir.Copy | ir.StartCopy, wide: ir.Buffer, index: Any) -> None:
+    def check_alignment(self, width: int, wide: ir.Buffer, index: Any) -> None:
         memory = self.memory(wide)
-        bytes_wide = min(statement.width * wide.dtype.itemsize, WIDEST_ACCESS)
+        bytes_wide = min(width * wide.dtype.itemsize, WIDEST_ACCESS)
         address = memory.data.ctypes.data if wide.space == "global" else 0
         wrong = (address + (self.broadcast(index).astype(np.int64) + memory.origin) * wide.dtype.itemsize) % bytes_wide
         wrong = (wrong != 0) if self.mask is None else (wrong != 0) & self.mask

@@ -134,21 +134,44 @@ class _ProductKernel:
     # --- the sums -----------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        body, group_rows = self.body, sum_rows()
+        body, code, compare = self.body, self.body.index.code, self.body.index.compare
         row, column = symbol("row", extent=ROWS), symbol("column", extent=COLUMNS)
-        with body.loop(row, ceildiv(self.rows, group_rows) * group_rows), body.loop(column, COLUMNS, "vector"):
-            body.append(Store(self.sums, body.index.code(row * COLUMNS + column), Constant(0.0, self.dtype)))
+        empty = body.condition(compare("eq", self.terms, 0))
+        with empty, body.loop(row, self.rows), body.loop(column, COLUMNS, "vector"):
+            body.append(Store(self.sums, code(row * COLUMNS + column), Constant(0.0, self.dtype)))
         block, panel = symbol("block", extent=self.terms), symbol("panel", extent=COLUMNS)
         with body.loop(block, self.terms, step=TERMS):
             count = self._bound("count", minimum(self.terms - block, TERMS), TERMS + 1)
             by_terms = self._copy_left(block, count)
+            left = Matrix(self.left, Constant(0, int64), *(1, ROWS) if by_terms else (TERMS, 1))
             with body.loop(panel, self.columns, step=self.lanes):
-                self._copy_right(block, count, panel)
-                code, start = body.index.code, Constant(0, int64)
-                left = Matrix(self.left, start, *(1, ROWS) if by_terms else (TERMS, 1))
-                matrices = Matrix(self.sums, code(panel), COLUMNS), left, Matrix(self.right, start, self.lanes)
-                tile = group_rows, VECTORS, self.lanes // VECTORS
-                body.append(AddProducts(*matrices, code(self.rows), code(count), *tile))
+                here = self._copy_right(block, count, panel)
+                with body.condition(compare("eq", block, 0)):
+                    self._multiply(left, count, panel, here, replaces=True)
+                with body.otherwise():
+                    self._multiply(left, count, panel, here, replaces=False)
+
+    def _multiply(self, left: Matrix, count: Extent, panel: Extent, here: Extent, *, replaces: bool) -> None:
+        """Adds a block of terms to a panel of sums. here: the columns of the panel.
+
+        replaces: it is the first block. Few columns take one vector.
+        """
+        body, code, group = self.body, self.body.index.code, sum_rows()
+        lanes = self.lanes // VECTORS
+        matrices = (
+            Matrix(self.sums, code(panel), COLUMNS),
+            left,
+            Matrix(self.right, Constant(0, int64), self.lanes),
+        )  # fmt: skip
+
+        def add(vectors: int) -> None:
+            counts = code(self.rows), code(count)
+            body.append(AddProducts(*matrices, *counts, group, vectors, lanes, replaces=replaces))
+
+        with body.condition(body.index.compare("le", here, lanes)):
+            add(1)
+        with body.otherwise():
+            add(VECTORS)
 
     # --- operands -----------------------------------------------------------------------------------------------------
 
@@ -180,8 +203,11 @@ class _ProductKernel:
                 body.append(Store(self.left, body.index.code(row * TERMS + term), element))
         return False
 
-    def _copy_right(self, block: Extent, count: Extent, panel: Extent) -> None:
-        """Copies a panel of columns for a block of terms, so that the elements of one term are adjacent."""
+    def _copy_right(self, block: Extent, count: Extent, panel: Extent) -> Extent:
+        """Copies a panel of columns for a block of terms, so that the elements of one term are adjacent.
+
+        Returns how many columns there are.
+        """
         body, facts = self.body, self.facts
         column, term = symbol("column", extent=self.lanes), symbol("term", extent=TERMS)
         first = self._bound("first", self.first_column + panel, None)
@@ -199,14 +225,15 @@ class _ProductKernel:
                 body.append(Store(lines, body.index.code(column * TERMS + term), element(term, column)))
             sides = body.index.code(here), body.index.code(count)
             body.append(Transpose(self.right, self.lanes, lines, TERMS, *sides))
-            return
+            return here
         if self._is_copied(facts.right, facts.right_at(self.problem.fusion, self.stack, probe, column), column):
             self._copy_lines(count, here, element)
-            return
+            return here
         with body.condition(body.index.compare("eq", here, self.lanes)):
             self._copy_lines(count, self.lanes, element)
         with body.otherwise():
             self._copy_lines(count, here, element)
+        return here
 
     def _is_copied(self, number: int, at: Shape, index: Extent) -> bool:
         """Whether an operand is an array as it is, at elements that are adjacent as an index counts."""

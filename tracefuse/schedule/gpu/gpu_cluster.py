@@ -24,8 +24,8 @@ from tracefuse.schedule.chip import BLOCK_BYTES, Chip
 from tracefuse.schedule.gpu.gpu_cached_values import worth_holding
 from tracefuse.schedule.gpu.gpu_column_runs import reads_parts_of_lines
 from tracefuse.schedule.gpu.gpu_frame import (
+    WIDE_BYTES,
     Portions,
-    Positions,
     Setting,
     Steps,
     Strides,
@@ -34,12 +34,12 @@ from tracefuse.schedule.gpu.gpu_frame import (
     new_body,
     open_block,
     open_threads,
-    row_positions,
     when,
 )
 from tracefuse.schedule.gpu.gpu_lanes import SHORT_RUN
 from tracefuse.schedule.gpu.gpu_phase import (
     CachedKeys,
+    RowPart,
     State,
     cached_dtype,
     cached_keys,
@@ -51,6 +51,7 @@ from tracefuse.schedule.gpu.gpu_phase import (
     store_parallel_outputs,
 )
 from tracefuse.schedule.gpu.gpu_problem import GpuProblem
+from tracefuse.schedule.gpu.gpu_runs import LEAST_ACCESSES, ElementRun, ends_of_runs, row_accesses
 from tracefuse.schedule.gpu.gpu_split import FEW_ROWS
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
 from tracefuse.schedule.refusal_codes import RegionRefusal, ScheduleRefusal
@@ -71,8 +72,14 @@ EXCHANGE_BYTES = 2048
 """Shared memory reserved for the states that threads and blocks exchange."""
 
 LONG_ROW = 160 * 1024
-"""If there are many rows, only rows of more bytes use clusters: rows in flight would evict each other from L2. Shorter
-rows also do for a mean and a variance: with all elements at hand, they take less arithmetic than in one pass. (H200)"""
+"""If there are many rows, only rows of halves of more bytes use clusters: rows in flight would evict each other from
+L2. Shorter rows also do for a mean and a variance: with all elements at hand, they take less arithmetic than in one
+pass. Rows of wider elements take longer to read twice than to hold. (H200)"""
+
+WHOLE_TURNS = 4096, 8192
+"""But not rows of float32 that a block has in whole turns of the first number of positions, up to the second one."""
+
+HALF_BYTES = 2
 
 
 class ClusterRefusal(ScheduleRefusal):
@@ -92,7 +99,8 @@ class Share:
     """The distribution of a row over a cluster of `blocks` blocks of `threads` threads.
 
     Each thread holds `steps` positions in registers, and each block holds `capacity` positions in shared memory.
-    `resident` such blocks fit a multiprocessor. least: the least number of positions of a block.
+    `resident` such blocks fit a multiprocessor. least: the least number of positions of a block. ends: the elements in
+    shared memory that are in no whole access of a run.
     """
 
     blocks: int
@@ -101,6 +109,7 @@ class Share:
     capacity: int
     resident: int
     least: int = 0
+    ends: int = 0
 
     @property
     def most(self) -> int:
@@ -126,22 +135,22 @@ def _accepts(problem: GpuProblem) -> Verdict:
     )
     nodes = (node for nodes in problem.one_pass.reductions for node in nodes)
     counts = any(any(parts_of_all_lanes(combining(node))) for node in nodes)
-    verdict = _judge_share(region, sizes, problem.setting, 0 if counts else LONG_ROW)
+    verdict = _judge_share(region, sizes, problem.row_setting, problem.run, counts=counts)
     return yes((region, verdict.facts)) if verdict else verdict
 
 
 def _lower(problem: GpuProblem, decision: tuple[Region, Share]) -> Lowered:
-    launch, derived = _launch(decision[0], problem.setting, decision[1])
+    launch, derived = _launch(decision[0], problem.row_setting, decision[1], problem.run)
     return problem.finish([launch], (), derived)
 
 
 CLUSTER = Template("cluster", _accepts, _lower)
 
 
-def _judge_share(region: Region, sizes: Sizes, setting: Setting, least: int) -> Verdict:
+def _judge_share(region: Region, sizes: Sizes, setting: Setting, run: ElementRun | None, *, counts: bool) -> Verdict:
     """Chooses the Share of a row; no if another template is better, or if no cluster can hold the row.
 
-    least: the bytes from which on many rows use clusters.
+    run: the runs of a row that begin anywhere in an access. counts: a reduction is a mean and a variance.
     """
     cached = cached_keys(region, {})
     if setting.chip.cluster == 1:
@@ -151,15 +160,15 @@ def _judge_share(region: Region, sizes: Sizes, setting: Setting, least: int) -> 
     each = sum(cached_dtype(region, number).itemsize for number, _ in cached) * setting.lanes
     rows, total = (
         product(loop.extent for loop in region.nest.parallel),
-        Positions(region.nest.reduced, setting.lanes).total,
+        row_accesses(region, setting.lanes, run).total,
     )
     if sizes.at_most(rows * setting.chip.cluster, setting.chip.multiprocessors - 1, "rows too few for clusters"):
         return ClusterRefusal.TOO_FEW_ROWS(rows=rows)
     few = sizes.at_most(rows, FEW_ROWS * setting.chip.multiprocessors, "long rows too few to fill the GPU are split")
-    if not few and least and sizes.at_most(total, least // each, "a row that the L2 cache holds beside others"):
+    if not few and not counts and _is_read_again(total, each, setting.lanes, sizes):
         return ClusterRefusal.FITS_IN_L2(positions=total)
     longer = 0
-    for share in _shares(setting.chip, each):
+    for share in _shares(setting.chip, each, run):
         if not sizes.at_most(total, share.most, "the blocks of a cluster hold a row"):
             longer = share.most
             continue
@@ -172,13 +181,42 @@ def _judge_share(region: Region, sizes: Sizes, setting: Setting, least: int) -> 
     return ClusterRefusal.TOO_LONG(positions=total)
 
 
-def _shares(chip: Chip, each: int) -> Iterator[Share]:
+def _is_read_again(total: Extent, each: int, lanes: int, sizes: Sizes) -> bool:
+    """Whether it is faster to read many rows of `total` positions again. each: the bytes of a position."""
+    if each // lanes <= HALF_BYTES:
+        return sizes.at_most(total, LONG_ROW // each, "a row that the L2 cache holds beside others")
+    return (
+        each == WIDE_BYTES
+        and lanes == WIDE_BYTES // 4
+        and (
+            sizes.at_most(total, WHOLE_TURNS[-1], "a row of few turns of a block")
+            and sizes.is_multiple(total, WHOLE_TURNS[0], "a row of whole turns of a block")
+        )
+    )
+
+
+def _shares(chip: Chip, each: int, run: ElementRun | None) -> Iterator[Share]:
     """Yields shares for increasingly long rows. each: bytes per position."""
     for resident, (threads, registers) in RESIDENT.items():
-        capacity = chip.shared_bytes // resident - BLOCK_BYTES - EXCHANGE_BYTES
+        steps = registers // -(-each // 4)
+        free = chip.shared_bytes // resident - BLOCK_BYTES - EXCHANGE_BYTES
+        capacity, ends = (free // each, 0) if run is None else _capacities(free, each, steps * threads, run)
         for blocks in SMALL_CLUSTERS if resident == max(RESIDENT) else ():
-            yield Share(blocks, threads, registers // -(-each // 4), capacity // each, resident)
-        yield Share(chip.cluster, threads, registers // -(-each // 4), capacity // each, resident)
+            yield Share(blocks, threads, steps, capacity, resident, ends=ends)
+        yield Share(chip.cluster, threads, steps, capacity, resident, ends=ends)
+
+
+def _capacities(free: int, each: int, held: int, run: ElementRun) -> tuple[int, int]:
+    """Divides `free` bytes: returns the positions in shared memory, and the elements in no whole access.
+
+    held: the positions in registers.
+    """
+    size, least = each // run.lanes, LEAST_ACCESSES - 1
+    if not run.outer:
+        return (free - run.most_ends * size) // each, run.most_ends
+    # A run has at least `least` whole accesses and at most most_ends other elements.
+    capacity = ((free - size) * least - held * run.most_ends * size) // (each * least + run.most_ends * size)
+    return capacity, -(-(held + capacity) * run.most_ends // least)
 
 
 def _portions(
@@ -203,15 +241,36 @@ def _portions(
     return Portions([(steps, places(body, region, cached, step, share.steps, "local")), (strides, in_shared_memory)])
 
 
-def _launch(region: Region, setting: Setting, share: Share) -> tuple[LaunchSpec, dict[Symbol, Extent]]:
+def _share_of_ends(
+    body: Body, region: Region, run: ElementRun, share: Share, rank: Extent, thread: Extent
+) -> RowPart:  # fmt: skip
+    """Returns the share that a block has of the elements in no whole access, in shared memory."""
+    slot = symbol("end_slot", extent=share.ends)
+
+    def walk(total: Extent) -> Strides:
+        length = ceildiv(total, share.blocks)
+        first = bind_position(body, "first_end", minimum(rank * length, total), total + 1)
+        stop = bind_position(body, "stop_end", minimum(first + length, total), total + 1)
+        return Strides(first, stop, thread, share.threads, 1, slot)
+
+    ends = ends_of_runs(body, region, run, walk)
+    cached = cached_keys(region, ends.positions.values(ends.body.lane))
+    ends.body.to_cache.update(places(ends.body, region, cached, slot, share.ends, "shared"))
+    return replace(ends, cached=cached)
+
+
+def _launch(
+    region: Region, setting: Setting, share: Share, run: ElementRun | None
+) -> tuple[LaunchSpec, dict[Symbol, Extent]]:  # fmt: skip
     """Returns one launch for all phases, and the definitions of its integer parameters."""
     body, nest = new_body(region, setting), region.nest
-    positions = row_positions(region, setting.lanes)
+    positions = row_accesses(region, setting.lanes, run)
     rows, total, block_share = symbol("rows"), symbol("positions"), symbol("share")
     derived = {
         symbol_of(rows): product(loop.extent for loop in nest.parallel),
         symbol_of(total): positions.total,
         symbol_of(block_share): ceildiv(positions.total, share.blocks),
+        **({} if run is None else run.derived),
     }
     block = open_block(body, rows * share.blocks)
     thread, variable = open_threads(body, share.threads)
@@ -227,7 +286,8 @@ def _launch(region: Region, setting: Setting, share: Share) -> tuple[LaunchSpec,
         combine_threads(body, states, share.threads)
         _exchange(body, states, share.blocks, thread, rank)
 
-    run_phases(body, part, portions, positions, join, cached=cached)
+    rest = None if run is None else _share_of_ends(body, region, run, share, rank, thread)
+    run_phases(body, part, portions, positions, join, cached=cached, rest=rest)
     first_of_all = [body.index.compare("eq", thread, 0), body.index.compare("eq", rank, 0)]
     store_parallel_outputs(body, part, first_of_all)
     launch = make_launch(

@@ -67,10 +67,12 @@ from tracefuse.schedule.template import Template
 UNROLL = 8
 """The rows that a thread reads at a time. With 16, whose last turns are less often complete, matrices take longer."""
 
+STORED_UNROLL = 4
+"""The same where results over all loops are stored in accesses of 16 bytes. (H200)"""
 SHORT_ROWS = 16
-ROUNDS = 2
-"""The reduction loops are split below FEW_TILES tiles per multiprocessor, into ROUNDS rounds of resident blocks, but
-not those of at most SHORT_ROWS rows for each row of threads."""
+ROUNDS, NARROW_ROUNDS = 2, 4
+"""The reduction loops are split below FEW_TILES tiles per multiprocessor, into ROUNDS rounds of resident blocks, more
+if they store single elements (H200), but not those of at most SHORT_ROWS rows for each row of threads."""
 
 REREAD = 32
 """With outputs over all loops, one pass computes several reductions only where a chunk has REREAD rows for each chunk:
@@ -88,7 +90,6 @@ AGAIN_BYTES = 24 << 20
 JOINED = "a launch combines the chunks of all columns"
 FEW_COLUMN_TILES = 8
 """With so few tiles, columns have so many chunks that a launch combines their states; else its readers do."""
-
 
 MANY_ROWS = 16
 """The states of so many rows of threads are combined in parts at first, by different threads, then those of the parts:
@@ -140,7 +141,8 @@ def _lower(problem: GpuProblem, decision: None) -> Lowered:
     setting = replace(problem.setting, lanes=lanes)
     groups, tiles = column_positions(region, setting.lanes).total, symbol("tiles", minimum=1)
     count = _tile_count(problem, tile, lanes)
-    blocks = ROUNDS * tile.resident * setting.chip.multiprocessors
+    rounds = NARROW_ROUNDS if lanes == 1 and any(region.full) else ROUNDS
+    blocks = rounds * tile.resident * setting.chip.multiprocessors
     narrow = {symbol_of(tile.across): groups} if tile.bound else {}
     if tile.matrices is not None:
         narrow = {symbol_of(tile.matrices): tile.threads // tile.down // tile.across}
@@ -316,11 +318,8 @@ def _single(region: Region, setting: Setting, tile: Tile, tiles: Extent, is_shor
 def _first(body: Body, columns: Columns, tile: Tile) -> list[Expression]:
     """Returns the tests that select one thread per column, which stores the parallel outputs."""
     tests = [columns.inside]
-    if not tile.is_row:
-        tests.append(body.index.compare("eq", columns.down, 0))
-    if columns.chunk != 0:
-        tests.append(body.index.compare("eq", columns.chunk, 0))
-    return tests
+    places = ([] if tile.is_row else [columns.down]) + ([] if columns.chunk == 0 else [columns.chunk])
+    return tests + [body.index.compare("eq", place, 0) for place in places]
 
 
 def column_launch(
@@ -332,8 +331,7 @@ def column_launch(
     unroll: the number of chunks read at a time. joined: the states of earlier phases, if a launch combined them. run:
     so many adjacent groups of columns have one result, and another launch stores what depends on results alone.
     """
-    body = new_body(region, setting)
-    last = phase + 1 == len(region.full)
+    body, last = new_body(region, setting), phase + 1 == len(region.full)
     chunked = not last or bool(region.full[phase])
     blocks = tiles * chunks.count if chunked else tiles
     block = open_block(body, blocks)
@@ -353,7 +351,9 @@ def column_launch(
     written: list[tuple[int, Buffer]] = []
     if chunked:
         start, stop = chunks.bounds(body, columns.chunk)
-        walk = Strides(start, stop, columns.down, tile.down, UNROLL, narrow=last and body.lanes == 1)
+        narrowest = min((region.fusion.values[n].dtype.itemsize for n in region.full[phase]), default=0)
+        unroll = STORED_UNROLL if last and narrowest * body.lanes >= WIDE_BYTES else UNROLL
+        walk = Strides(start, stop, columns.down, tile.down, unroll, narrow=last and body.lanes == 1)
         states = accumulate_phase(
             body, part, phase, walk, positions, width=body.lanes, stores=[columns.inside]
         )  # fmt: skip

@@ -9,6 +9,8 @@ Must not know: CUDA C++.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from segments import Verdict, yes
 from segments.lazy_dataclasses import dataclass
 from tracefuse.dtypes import DType
@@ -17,7 +19,8 @@ from tracefuse.ir.fusion import Shape
 from tracefuse.kernel.kernel_ir import Allocate, Barrier, Buffer, Store
 from tracefuse.schedule.gpu.gpu_frame import bind_position
 from tracefuse.schedule.gpu.gpu_problem import GpuProblem
-from tracefuse.schedule.gpu.gpu_product import THREADS, BlockProduct, OperandTile, ProductTiles
+from tracefuse.schedule.gpu.gpu_product import BlockProduct
+from tracefuse.schedule.gpu.gpu_product_tiles import THREADS, OperandTile, ProductTiles
 from tracefuse.schedule.gpu.gpu_tiles import (
     COLUMNS,
     MATRIX,
@@ -59,24 +62,38 @@ class MatrixProductRefusal(ScheduleRefusal):
     WIDE = "a tile does not have all columns"
 
 
-def _accepts(problem: GpuProblem) -> Verdict:
+def accepts_columns(problem: GpuProblem, widths: Sequence[int]) -> Verdict:
+    """Judges a product for tiles of all columns; the facts of a yes are the columns of a tile, one of `widths`."""
     assert isinstance(problem.facts, ProductFacts)
     fusion, sizes = problem.fusion, problem.sizes
-    _, _, terms, columns = problem.facts.extents(fusion)
+    columns = problem.facts.extents(fusion)[-1]
     if not problem.facts.node.compute.is_half:
         return MatrixProductRefusal.NO_HALVES()
     work = multiplications(fusion, problem.facts)
     if sizes.at_most(work, MOST_SMALL, "a product that small tiles compute"):
         return MatrixProductRefusal.SMALL()
-    if not sizes.at_most(columns, WIDTHS[-1], "a tile has all columns"):
+    if not sizes.at_most(columns, widths[-1], "a tile has all columns"):
         return MatrixProductRefusal.WIDE()
-    aligned = sizes.is_multiple(terms, CHUNK, "rows of whole accesses")
-    widths = WIDTHS if aligned else UNALIGNED_WIDTHS
-    wide = next((w for w in widths[:-1] if sizes.at_most(columns, w, "the columns of a tile")), widths[-1])
+    return yes(next((w for w in widths[:-1] if sizes.at_most(columns, w, "the columns of a tile")), widths[-1]))
+
+
+def terms_at_once(terms: Extent, sizes: Sizes) -> tuple[int, bool]:
+    """Returns how many terms a block loads at once, and whether these are all."""
     single = sizes.at_most(terms, FEW_TERMS, "a block loads all terms at once")
     count = FEW_TERMS if single or _fills_short_parts(sizes, terms) else MANY_TERMS
-    single = single or sizes.at_most(terms, count, "a block loads all terms at once")
-    return yes(ProductTiles(wide, count, single, ROWS))
+    return count, single or sizes.at_most(terms, count, "a block loads all terms at once")
+
+
+def _accepts(problem: GpuProblem) -> Verdict:
+    assert isinstance(problem.facts, ProductFacts)
+    sizes, terms = problem.sizes, problem.facts.extents(problem.fusion)[2]
+    aligned = sizes.is_multiple(terms, CHUNK, "rows of whole accesses")
+    verdict = accepts_columns(problem, WIDTHS if aligned else UNALIGNED_WIDTHS)
+    if not verdict:
+        return verdict
+    width = verdict.facts
+    assert isinstance(width, int)
+    return yes(ProductTiles(width, *terms_at_once(terms, sizes), ROWS))
 
 
 def _fills_short_parts(sizes: Sizes, terms: Extent) -> bool:
@@ -88,18 +105,35 @@ def _fills_short_parts(sizes: Sizes, terms: Extent) -> bool:
 
 def _lower(problem: GpuProblem, decision: ProductTiles) -> Lowered:
     assert isinstance(problem.facts, ProductFacts)
-    return _MatrixProduct(problem, problem.facts, decision).lower()
+    return MatrixProduct(problem, problem.facts, decision).lower()
+
+
+def are_whole_accesses(problem: GpuProblem, element: DType, number: int, at: Shape, index: Extent) -> bool:
+    """Returns whether every row of an input along `index` is in whole accesses of 16 bytes; guards the sizes.
+
+    at: the coordinates of an element.
+    """
+    fusion, memory, sizes = problem.fusion, problem.memory, problem.sizes
+    if number not in memory.aligned or fusion.values[number].dtype is not element:
+        return False
+    last = at.index(index) if index in at else -1
+    strides = memory.strides[number]
+    if last < 0 or strides[last] != 1:
+        return False
+    row = fusion.shape_of(number)[last]
+    others = (row, *(stride for k, stride in enumerate(strides) if k != last))
+    return all(sizes.is_multiple(extent, CHUNK, "rows of whole accesses") for extent in others)
 
 
 MATRIX_PRODUCT: Template[GpuProblem] = Template("matrix product", _accepts, _lower, takes=ProductFacts)
 
 
 @dataclass
-class _MatrixProduct(BlockProduct):
+class MatrixProduct(BlockProduct):
     """The emission of the kernel."""
 
     paddings = PADDING, PADDING
-    rows_are_adjacent = True
+    by_rows = frozenset(("row",))
 
     @property
     def element(self) -> DType:
@@ -111,18 +145,9 @@ class _MatrixProduct(BlockProduct):
 
     def width_of(self, number: int, at: Shape, index: Extent, length: int) -> int:
         """As for all products: those of an access of 16 bytes if every row of an input starts at a multiple of them."""
-        fusion, memory, sizes = self.problem.fusion, self.problem.memory, self.problem.sizes
-        if number not in memory.aligned or fusion.values[number].dtype is not self.element:
-            return 1
         if length * self.tiles.terms % (CHUNK * THREADS):
             return 1
-        last = at.index(index) if index in at else -1
-        strides = memory.strides[number]
-        if last < 0 or strides[last] != 1:
-            return 1
-        row = fusion.shape_of(number)[last]
-        others = (row, *(stride for k, stride in enumerate(strides) if k != last))
-        return CHUNK if all(sizes.is_multiple(extent, CHUNK, "rows of whole accesses") for extent in others) else 1
+        return CHUNK if are_whole_accesses(self.problem, self.element, number, at, index) else 1
 
     def _at(self) -> Thread:
         """Returns the indices of a thread in its block, its warp and a matrix."""

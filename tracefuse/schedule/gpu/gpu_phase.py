@@ -10,9 +10,11 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import field
 from itertools import chain
 from typing import TypeAlias
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.dtypes import DType
 from tracefuse.ir.extents import Extent, Symbol, substitute, symbol, symbols
 from tracefuse.ir.op_kinds import Reduction
@@ -95,23 +97,59 @@ def places(
     return allocated
 
 
+@dataclass(frozen=True, slots=True)
+class RowPart:
+    """A part of a row: the positions of a walk, the region at them, the body that emits them, and what it caches."""
+
+    body: Body
+    region: Region
+    walk: Walk
+    positions: Positions
+    cached: CachedKeys = field(default_factory=dict)
+
+
 def accumulate_phase(
     body: Body, region: Region, phase: int, walk: Walk, positions: Positions, *, width: int = 1,
     cached: CachedKeys | None = None, stores: Sequence[Expression] = (), without: Container[int] = (),
-    also: Callable[[int], None] | None = None,
+    also: Callable[[int], None] | None = None, rest: RowPart | None = None,
 ) -> list[State]:  # fmt: skip
     """One pass over a thread's positions: the states of what the phase reduces; full outputs are stored.
 
     Loads come first, so that they are on their way together: of what is held all, of the rest those of some positions.
     width: accumulators of a state. stores: conditions on storing. without: reductions that need no state of their own.
-    also: what else is done with a phase's elements.
+    also: what else is done with a phase's elements. rest: positions that follow, accumulated into the same states.
     """
-    phase_of_key, bind = cached or {}, positions.binder(body)
-    loaded = [key for key, first in phase_of_key.items() if first == phase and key[0] in region.fusion.inputs]
+    parts = [RowPart(body, region, walk, positions, cached or {}), *([] if rest is None else [rest])]
+    for part in parts:
+        _load_held(part, phase)
+    nodes = [node for node in region.in_phase(phase) if node.outputs[0] not in without]
+    states = [tuple(declare(body, node) for _ in range(width)) for node in nodes]
+    for part in parts:
+        if states or region.full[phase] or region.columns[phase]:
+            _accumulate_part(part, phase, states, stores, also)
+        part.body.cached.update((key, part.body.to_cache[key]) for key, first in part.cached.items() if first == phase)
+    return states
+
+
+def _load_held(part: RowPart, phase: int) -> None:
+    """Loads the inputs that a phase reads first and a later one reads again."""
+    body = part.body
+    loaded = [key for key, first in part.cached.items() if first == phase and key[0] in part.region.fusion.inputs]
 
     def load() -> None:
         for key in loaded:
             body.fetch(*key)
+
+    if loaded:
+        part.walk.each(body, part.positions.binder(body), load)
+        body.cached.update((key, body.to_cache[key]) for key in loaded)
+
+
+def _accumulate_part(
+    part: RowPart, phase: int, states: Sequence[State], stores: Sequence[Expression], also: Callable[[int], None] | None
+) -> None:
+    """Accumulates the elements of a phase at the positions of a part, and stores its full outputs."""
+    body, region, positions, active = part.body, part.region, part.positions, list(states)
 
     def work() -> None:
         for key in reads:
@@ -122,18 +160,9 @@ def accumulate_phase(
             also(phase)
         _store_full(body, region, phase, stores)
 
-    if loaded:
-        walk.each(body, bind, load)
-        body.cached.update((key, body.to_cache[key]) for key in loaded)
-    nodes = [node for node in region.in_phase(phase) if node.outputs[0] not in without]
-    states = [tuple(declare(body, node) for _ in range(width)) for node in nodes]
-    active = list(states)
-    if states or region.full[phase] or region.columns[phase]:
-        reads = reads_on_the_way(body, region, phase, positions)
-        fetched = [key for key in reads if is_of_one_row(body, region, key, positions)]
-        walk.each(body, bind, work, fetched, lambda: _apart(body, region, states, active))
-    body.cached.update((key, body.to_cache[key]) for key, first in phase_of_key.items() if first == phase)
-    return states
+    reads = reads_on_the_way(body, region, phase, positions)
+    fetched = [key for key in reads if is_of_one_row(body, region, key, positions)]
+    part.walk.each(body, positions.binder(body), work, fetched, lambda: _apart(body, region, states, active))
 
 
 def reads_on_the_way(body: Body, region: Region, phase: int, positions: Positions) -> list[Key]:
@@ -156,13 +185,25 @@ def is_of_one_row(body: Body, region: Region, key: Key, positions: Positions) ->
 
 def run_phases(
     body: Body, region: Region, walk: Walk, positions: Positions, join: Join, *, width: int = 1,
-    cached: CachedKeys | None = None, stores: Sequence[Expression] = (),
+    cached: CachedKeys | None = None, stores: Sequence[Expression] = (), rest: RowPart | None = None,
 ) -> None:  # fmt: skip
-    """Emits all phases in one launch; combines the states of each phase before the next one reads the results."""
+    """Emits all phases in one launch; combines the states of each phase before the next one reads the results.
+
+    rest: as of accumulate_phase.
+    """
     for phase in range(len(region.full)):
         contained, makers = region.contained(phase), region.fusion.producers
         states = accumulate_phase(
-            body, region, phase, walk, positions, width=width, cached=cached, stores=stores, without=contained
+            body,
+            region,
+            phase,
+            walk,
+            positions,
+            width=width,
+            cached=cached,
+            stores=stores,
+            without=contained,
+            rest=rest,
         )
         join(states)
         known = {state[0].node.outputs[0]: state for state in states}

@@ -22,6 +22,7 @@ from tracefuse.schedule.chip import Chip
 from tracefuse.schedule.gpu.gpu_cached_values import worth_keeping, worth_keeping_in_ring
 from tracefuse.schedule.gpu.gpu_frame import Setting
 from tracefuse.schedule.gpu.gpu_lanes import SHORT_RUN, Widening, every_output, widen
+from tracefuse.schedule.gpu.gpu_runs import ElementRun, find_run
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, Scratch
 from tracefuse.schedule.loop_facts import Facts
 from tracefuse.schedule.memory_facts import MemoryFacts
@@ -105,6 +106,17 @@ class GpuProblem(Problem):
         prepared = self._prepared
         lanes = 1 if self.narrow else prepared.lanes
         return Setting(lanes, prepared.index_dtype, self.contract, self.chip, self.name)
+
+    @cached_property
+    def run(self) -> ElementRun | None:
+        """The runs of the region's rows, if they begin anywhere in an access."""
+        lanes = self.setting.lanes
+        return None if self.narrow or self.columns else find_run(self.region, lanes, self.rewritten_sizes)
+
+    @property
+    def row_setting(self) -> Setting:
+        """The setting of templates that access runs of rows in whole accesses."""
+        return self.setting if self.run is None else replace(self.setting, lanes=self.run.lanes)
 
     @cached_property
     def one_pass(self) -> Region:

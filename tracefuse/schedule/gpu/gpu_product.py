@@ -11,8 +11,9 @@ Must not know: CUDA C++.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field
+from typing import ClassVar
 
 from segments import Verdict, yes
 from segments.lazy_dataclasses import dataclass, replace
@@ -20,45 +21,31 @@ from tracefuse.dtypes import DType, float32
 from tracefuse.ir.extents import Extent, ceildiv, minimum, product, substitute, symbol, symbol_of
 from tracefuse.ir.fusion import Shape
 from tracefuse.ir.row_major import delinearize
-from tracefuse.kernel.kernel_ir import Allocate, Barrier, Buffer, Constant, Copy, Expression, Store, call
+from tracefuse.kernel.kernel_ir import Allocate, Barrier, Buffer, Constant, Copy, Expression, Load, Store, call
 from tracefuse.kernel.scalar_code import convert
 from tracefuse.schedule.adjacent_elements import are_adjacent
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.gpu.gpu_frame import bind_loops, bind_position, open_block, open_threads, when
 from tracefuse.schedule.gpu.gpu_problem import GpuProblem, index_dtype_of_arrays
+from tracefuse.schedule.gpu.gpu_product_tiles import (
+    ROWS,
+    THREAD_COLUMNS,
+    THREAD_ROWS,
+    THREADS,
+    OperandTile,
+    ProductTiles,
+)
 from tracefuse.schedule.gpu.gpu_tiles import load, registers
 from tracefuse.schedule.launch_spec import Lowered, make_launch
 from tracefuse.schedule.nest import Loop
 from tracefuse.schedule.product_facts import ProductFacts
+from tracefuse.schedule.scopes import Lanes
 from tracefuse.schedule.template import Template
 
-THREADS = 256
-ROWS = 16
-"""The rows of a block's tile."""
-THREAD_ROWS, THREAD_COLUMNS = 2, 4
-"""The sums of a thread: it reads the factors of a term in one access each."""
 LEAST_TERMS = 16
 ROW_PADDING, COLUMN_PADDING = 2, 4
 """Elements after the rows or columns of a term in shared memory: threads that store successive terms meet few in a
 bank, and accesses stay aligned."""
-
-
-@dataclass(frozen=True, slots=True)
-class ProductTiles:
-    """The columns of a block's tile, and the terms that it loads at once: a power of two. single: these are all.
-
-    rows: of the tile.
-    """
-
-    columns: int
-    terms: int
-    single: bool
-    rows: int = ROWS
-
-    @property
-    def groups(self) -> int:
-        """The groups of threads that divide the terms."""
-        return THREADS * THREAD_ROWS * THREAD_COLUMNS // (self.rows * self.columns)
 
 
 WIDE, NARROW = ProductTiles(32, 128, single=False), ProductTiles(16, 256, single=False)
@@ -86,33 +73,6 @@ def _lower(problem: GpuProblem, decision: ProductTiles) -> Lowered:
 PRODUCT: Template[GpuProblem] = Template("product", _accepts, _lower, takes=ProductFacts)
 
 
-@dataclass(frozen=True, slots=True)
-class OperandTile:
-    """The tile of an operand: `length` rows or columns by `terms` terms, in registers and in shared memory.
-
-    number: the operand. at: its coordinates, by a row or column of the result and a term. first, extent: the first row
-    or column of the tile and their number in the result. along_terms: successive terms are adjacent in memory. pitch:
-    the elements of shared memory from a term to the next, or from a row to the next if `by_rows`. width: the adjacent
-    elements of an access.
-    """
-
-    number: int
-    at: Callable[[Extent, Extent], Shape]
-    length: int
-    first: Extent
-    extent: Extent
-    pitch: int
-    along_terms: bool
-    loaded: Buffer
-    shared: Buffer
-    by_rows: bool = False
-    width: int = 1
-
-    def place(self, across: Extent, term: Extent) -> Extent:
-        """Returns the place of an element in shared memory."""
-        return across * self.pitch + term if self.by_rows else term * self.pitch + across
-
-
 @dataclass
 class BlockProduct:
     """The emission of the kernel.
@@ -135,8 +95,10 @@ class BlockProduct:
     partial: Buffer = field(init=False)
 
     paddings = ROW_PADDING, COLUMN_PADDING
-    rows_are_adjacent = False
-    """Whether the terms of a row are next to one another in shared memory, else the rows of a term."""
+    resident: ClassVar[int | None] = None
+    """The least blocks of a multiprocessor."""
+    by_rows: ClassVar[frozenset[str]] = frozenset()
+    """The sides, "row" and "column", whose terms are next to one another in shared memory, else those of a term."""
 
     @property
     def element(self) -> DType:
@@ -153,6 +115,15 @@ class BlockProduct:
         at: the coordinates of an element. length: of the tile.
         """
         return 1
+
+    def tile_memory(self, name: str, length: int, pitch: int) -> tuple[Buffer, Buffer]:
+        """Allocates what holds a side's tile on its way from memory, and where it is multiplied from."""
+        body, terms = self.body, self.tiles.terms
+        loaded = registers(body, f"{name}_elements", length * terms // THREADS, self.element)
+        size = pitch * (length if name in self.by_rows else terms)
+        shared = Buffer(body.fresh(f"{name}_tile"), self.element, "shared", size)
+        body.append(Allocate(shared))
+        return loaded, shared
 
     def lower(self) -> Lowered:
         fusion, memory, facts = self.problem.fusion, self.problem.memory, self.facts
@@ -185,7 +156,7 @@ class BlockProduct:
         self._finish(left.first, right.first)
         launch = make_launch(
             body, f"{self.problem.name}_product", "cuda", [(block, blocks)], contract=self.problem.contract,
-            threads=THREADS, thread=variable,
+            threads=THREADS, thread=variable, blocks_per_multiprocessor=self.resident,
         )  # fmt: skip
         inverses = {s: substitute(extent, derived) for s, extent in launch.inverses.items()}
         return Lowered("", (launch,), tuple(self.problem.sizes.guards), (), {**inverses, **derived})
@@ -207,16 +178,14 @@ class BlockProduct:
             first = bind_position(body, f"first_{name}", first, extent)
             across, term = symbol(name, extent=extent), symbol("term", extent=self.terms)
             along_terms = not are_adjacent(body, number, at(across, term), across)
-            by_rows = self.rows_are_adjacent and name == "row"
+            by_rows = name in self.by_rows
             joined = along_terms == by_rows  # adjacent in memory and in shared memory
             width = self.width_of(number, at(across, term), term if along_terms else across, length) if joined else 1
             pitch = (self.tiles.terms if by_rows else length) + padding
-            loaded = registers(body, f"{name}_elements", length * self.tiles.terms // THREADS, self.element)
-            size = pitch * (length if by_rows else self.tiles.terms)
-            shared = Buffer(body.fresh(f"{name}_tile"), self.element, "shared", size)
-            body.append(Allocate(shared))
+            loaded, shared = self.tile_memory(name, length, pitch)
             return OperandTile(
-                number, at, length, first, extent, pitch, along_terms, loaded, shared, by_rows, width
+                number, at, length, first, extent, pitch, along_terms, loaded, shared, by_rows, width,
+                number in fusion.tensor_inputs and fusion.values[number].dtype is self.element,
             )  # fmt: skip
 
         row_padding, column_padding = self.paddings
@@ -235,12 +204,12 @@ class BlockProduct:
             body.append(Store(self.sums, body.index.code(place), Constant(0.0, self.dtype)))
         self._load(sides, 0)
         if self.tiles.single:
-            self._share(sides)
+            self._share(sides, 0)
             self._add(left, right, self.terms)
             return
         first = symbol("first_term", extent=self.terms)
         with body.loop(first, self.terms, step=count):
-            self._share(sides)
+            self._share(sides, first)
             with body.condition(body.index.compare("lt", first + count, self.terms)):
                 self._load(sides, first + count)
             self._add(left, right, self.terms - first)
@@ -264,7 +233,11 @@ class BlockProduct:
             yield (step, far, near * width) if side.along_terms else (step, near * width, far)
 
     def _load(self, sides: tuple[OperandTile, ...], first: Extent) -> None:
-        """Loads the terms from `first` on of both operands into registers; terms and places beyond the end are 0."""
+        """Loads the terms from `first` on of both operands into registers.
+
+        Nothing is computed from what is loaded here: that would wait for it. Places beyond the end have other elements,
+        and so have terms beyond the end if they are plain; else these are 0.
+        """
         body, zero = self.body, Constant(0.0, self.dtype)
         for side in sides:
             with self._each(side) as (step, across, term):
@@ -276,6 +249,11 @@ class BlockProduct:
                 if side.width > 1:
                     self._load_wide(side, step, side.at(place, inside), position)
                     continue
+                if side.plain:
+                    offset = body.index.code(body.offset(side.number, side.at(place, inside)))
+                    source = Load(body.buffer_of(side.number), offset)
+                    body.append(Store(side.loaded, body.index.code(step), source))
+                    continue
                 (element,) = body.value(side.number, side.at(place, inside))
                 element = call("select", exists, convert(element, self.dtype), zero)
                 body.append(Store(side.loaded, body.index.code(step), convert(element, self.element)))
@@ -285,13 +263,14 @@ class BlockProduct:
         body, code, width = self.body, self.body.index.code, side.width
         source = replace(body.buffer_of(side.number), alignment=width * self.element.itemsize)
         body.buffers[side.number] = source
-        body.append(Copy(side.loaded, code(step * width), source, code(body.offset(side.number, at)), width))
-        with body.condition(body.index.compare("le", self.terms, position)):
-            for k in range(width):
-                body.append(Store(side.loaded, code(step * width + k), Constant(0.0, self.element)))
+        # To overwrite registers after their load waits for it.
+        for k in range(width):
+            body.append(Store(side.loaded, code(step * width + k), Constant(0.0, self.element)))
+        with body.condition(body.index.compare("lt", position, self.terms)):
+            body.append(Copy(side.loaded, code(step * width), source, code(body.offset(side.number, at)), width))
 
-    def _share(self, sides: tuple[OperandTile, ...]) -> None:
-        """Stores the loaded elements in shared memory, those of a term next to one another."""
+    def _share(self, sides: tuple[OperandTile, ...], first: Extent) -> None:
+        """Stores the loaded elements in shared memory, and 0 for terms beyond the end. first: the first term."""
         body = self.body
         for side in sides:
             with self._each(side) as (step, across, term):
@@ -299,8 +278,12 @@ class BlockProduct:
                 if side.width > 1:
                     from_ = body.index.code(step * side.width)
                     body.append(Copy(side.shared, place, side.loaded, from_, side.width))
-                else:
-                    body.append(Store(side.shared, place, load(body, side.loaded, step)))
+                    continue
+                element: Expression = load(body, side.loaded, step)
+                if side.plain:
+                    exists = body.index.compare("lt", first + term, self.terms)
+                    element = call("select", exists, element, Constant(0.0, self.element))
+                body.append(Store(side.shared, place, element))
         body.append(Barrier())
 
     def _add(self, left: OperandTile, right: OperandTile, terms: Extent) -> None:
@@ -339,16 +322,15 @@ class BlockProduct:
             place = bind_position(body, "place", self.thread + step * THREADS, area)
             at_row = bind_position(body, "row", first_row + place // width, self.rows + self.tiles.rows)
             at_column = bind_position(body, "column", first_column + place % width, self.columns + width)
-            tests = [
-                body.index.compare("lt", at_row, self.rows),
-                body.index.compare("lt", at_column, self.columns),
-            ]
-            with when(body, tests):
-                at = place if pitch == width else place // width * pitch + place % width
-                total: Expression = load(body, self.partial, at)
+            at = place if pitch == width else place // width * pitch + place % width
+
+            def total(at: Extent = at) -> Expression:
+                first: Expression = load(body, self.partial, at)
                 for k in range(1, groups):
-                    total = call("add", total, load(body, self.partial, at + k * area))
-                self._store(total, at_row, at_column)
+                    first = call("add", first, load(body, self.partial, at + k * area))
+                return first
+
+            self._store(total, at_row, at_column)
 
     def _share_sums(self) -> int:
         """Stores the sums of all threads in shared memory; returns the elements from a row to the next."""
@@ -363,8 +345,32 @@ class BlockProduct:
         body.append(Barrier())
         return width
 
-    def _store(self, total: Expression, row: Extent, column: Extent) -> None:
-        """Computes what follows from an element of the result, and stores it."""
+    def _store(
+        self, total: Callable[[], Expression], row: Extent, column: Extent, tests: Sequence[Expression] = ()
+    ) -> None:  # fmt: skip
+        """Computes what follows from an element of the result, and stores it if it exists and the tests hold.
+
+        total: emits the element. Without branches around them, the loads of several elements are on their way together:
+        for elements that do not exist, what follows from others is computed.
+        """
+        body = self.body
+        tests = [*tests, body.index.compare("lt", row, self.rows), body.index.compare("lt", column, self.columns)]
+        row, column = minimum(row, self.rows - 1), minimum(column, self.columns - 1)
+        if self.problem.memory.shared:  # another thread may overwrite what follows from an element that does not exist
+            with when(body, tests):
+                self._store_computed(self._computed(total(), row, column))
+            return
+        with body.kept_inside():
+            computed = self._computed(total(), row, column)
+            with when(body, tests):
+                self._store_computed(computed)
+
+    def _store_computed(self, computed: Sequence[tuple[Buffer, Extent, Lanes]]) -> None:
+        for buffer, offset, lanes in computed:
+            self.body.store(buffer, offset, lanes)
+
+    def _computed(self, total: Expression, row: Extent, column: Extent) -> list[tuple[Buffer, Extent, Lanes]]:
+        """Computes what follows from an element of the result; returns where to store it."""
         body, fusion, number = self.body, self.problem.fusion, self.facts.result
         rows = self.row_axes
         if len(rows) > 1:
@@ -380,9 +386,11 @@ class BlockProduct:
         if fusion.values[number].dtype.is_half and number in fusion.outputs:
             lanes = body.rounded("product", lanes, fusion.values[number].dtype)
         body.levels[-1].memo[number, at] = lanes
+        computed = []
         for output in fusion.outputs:
             strides = self.problem.memory.output_strides(fusion, output)
             offset: Extent = 0
             for coordinate, stride in zip(at, strides, strict=True):
                 offset = offset + coordinate * stride
-            body.store(body.buffer_of(output, written=True), offset, body.value(output, at))
+            computed.append((body.buffer_of(output, written=True), offset, body.value(output, at)))
+        return computed

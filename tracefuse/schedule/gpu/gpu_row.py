@@ -15,13 +15,13 @@ from collections.abc import Sequence
 from functools import partial
 
 from segments import Verdict, yes
-from segments.lazy_dataclasses import dataclass
+from segments.lazy_dataclasses import dataclass, replace
 from tracefuse.ir.extents import Extent, Symbol, ceildiv, minimum, product, symbol, symbol_of
 from tracefuse.ir.op_kinds import Pointwise
 from tracefuse.kernel.kernel_ir import Expression
+from tracefuse.schedule.body import Body
 from tracefuse.schedule.cost import Work, price
 from tracefuse.schedule.gpu.gpu_frame import (
-    Positions,
     Setting,
     Steps,
     Strides,
@@ -31,9 +31,10 @@ from tracefuse.schedule.gpu.gpu_frame import (
     open_block,
     open_threads,
     read_once,
-    row_positions,
 )
+from tracefuse.schedule.gpu.gpu_lanes import MOST_LANES
 from tracefuse.schedule.gpu.gpu_phase import (
+    RowPart,
     State,
     cached_words,
     combine_threads,
@@ -42,6 +43,7 @@ from tracefuse.schedule.gpu.gpu_phase import (
     store_parallel_outputs,
 )
 from tracefuse.schedule.gpu.gpu_problem import GpuProblem
+from tracefuse.schedule.gpu.gpu_runs import ElementRun, ends_of_runs, row_accesses
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
 from tracefuse.schedule.reduction_states import state_types
 from tracefuse.schedule.refusal_codes import RegionRefusal, ScheduleRefusal
@@ -98,6 +100,9 @@ LOOP_THREADS = 256
 REREAD_THREADS = {1: 1024, 2: 1024, 4: 1024, 8: 512}
 """The threads of a block that rereads a row, by lanes: fewer rows are in flight, so they stay in the L2 cache."""
 
+REREAD_SHORT = 7
+"""Half of the threads read a row of fewer groups for each, which would be little more than one turn. (H200)"""
+
 LOOP_UNROLL, REREAD_UNROLL = {1: 8, 2: 8, 4: 4, 8: 4}, 4
 """The groups that a thread of a long row reads at a time, by lanes, and those of a row that is reread."""
 
@@ -112,13 +117,16 @@ class RowRefusal(ScheduleRefusal):
 class RowShape:
     """The distribution of a row: `group` threads, `steps` groups of lanes each; `sure` steps are surely in bounds.
 
-    block: the threads of a block that computes several rows.
+    block: the threads of a block that computes several rows. run: the runs of a row that begin anywhere in an access;
+    ends: a bound on their elements that are in no whole access.
     """
 
     group: int
     steps: int
     sure: int
     block: int = ROWS_THREADS
+    run: ElementRun | None = None
+    ends: int = 0
 
     @property
     def threads(self) -> int:
@@ -130,14 +138,24 @@ class RowShape:
         return self.threads // self.group
 
 
-def row_shape(region: Region, sizes: Sizes, lanes: int) -> RowShape | None:
-    """Returns how to cache a row in registers, or None if it is too long; guards the length."""
-    total = Positions(region.nest.reduced, lanes).total
+def row_shape(region: Region, sizes: Sizes, lanes: int, run: ElementRun | None = None) -> RowShape | None:
+    """Returns how to cache a row in registers, or None if it is too long; guards the length.
+
+    run: see RowShape.
+    """
+    total = row_accesses(region, lanes, run).total
     most = MOST_THREADS * max(1, MOST_WORDS // max(1, cached_words(region, lanes)))
     if not sizes.at_most(total, most, "a row fits in the registers of a block"):
         return None
     first_steps = FIRST_STEPS[lanes] * (STEPS_OF_PAIRS[lanes] if _joins_pairs(region) else 1)
-    return share_row(total, sizes, first_steps, MOST_THREADS, LEAST_STORING // lanes if any(region.full) else 1)
+    shape = share_row(total, sizes, first_steps, MOST_THREADS, LEAST_STORING // lanes if any(region.full) else 1)
+    return shape if run is None else replace(shape, run=run, ends=run.bound_ends(sizes))
+
+
+def _held(problem: GpuProblem) -> tuple[Setting, ElementRun | None]:
+    """Returns the setting for rows in registers, and their runs: threads have too few for pairs of float64. (H200)"""
+    pairs = problem.run is not None and problem.run.lanes == 2
+    return (problem.setting, None) if pairs else (problem.row_setting, problem.run)
 
 
 def _joins_pairs(region: Region) -> bool:
@@ -169,7 +187,8 @@ def _accepts(problem: GpuProblem) -> Verdict:
     region, verdict = problem.region, _is_innermost_reduced(problem.region)
     if not verdict:
         return verdict
-    shape = row_shape(region, problem.rewritten_sizes, problem.setting.lanes)
+    setting, run = _held(problem)
+    shape = row_shape(region, problem.rewritten_sizes, setting.lanes, run)
     return RowRefusal.TOO_LONG() if shape is None else yes(shape)
 
 
@@ -178,7 +197,7 @@ def _offers(problem: GpuProblem, usual: RowShape) -> Offer:
 
     The former, and with it the order of the reductions, follows from the length of a row alone.
     """
-    region, lanes = problem.region, problem.setting.lanes
+    region, lanes = problem.region, _held(problem)[0].lanes
     work = partial(_work, region, lanes, usual)
     most_steps = max(1, MOST_WORDS // cached_words(region, lanes))
     if not region.probe.cached:
@@ -261,8 +280,9 @@ def _runs_of_element(region: Region, group: int, lanes: int) -> float:
 def _lower(problem: GpuProblem, tiled: Tiled) -> Lowered:
     usual: RowShape = tiled.decision
     group, steps = tiled.tiling["group"], usual.group * usual.steps // tiled.tiling["group"]
-    shape = RowShape(group, steps, steps if usual.sure == usual.steps else steps // 2, tiled.tiling["threads"])
-    launch, derived = _launch(problem.region, problem.setting, shape)
+    sure = steps if usual.sure == usual.steps else steps // 2
+    shape = replace(usual, group=group, steps=steps, sure=sure, block=tiled.tiling["threads"])
+    launch, derived = _launch(problem.region, _held(problem)[0], shape)
     return problem.finish([launch], (), derived)
 
 
@@ -270,11 +290,19 @@ ROW = Template("row", _accepts, _lower, offers=_offers)
 
 
 def _accepts_long(problem: GpuProblem) -> Verdict:
-    return _is_innermost_reduced(problem.region)
+    region, lanes, verdict = problem.one_pass, problem.row_setting.lanes, _is_innermost_reduced(problem.region)
+    if not verdict:
+        return verdict
+    if not region.probe.cached:
+        return yes(LOOP_THREADS)
+    threads = REREAD_THREADS[lanes]
+    total = row_accesses(region, lanes, problem.run).total
+    short = lanes == MOST_LANES and problem.rewritten_sizes.at_most(total, REREAD_SHORT * threads, "a row of few turns")
+    return yes(threads // 2 if short else threads)
 
 
-def _lower_long(problem: GpuProblem, decision: None) -> Lowered:
-    launch, derived = _long_launch(problem.one_pass, problem.setting)
+def _lower_long(problem: GpuProblem, threads: int) -> Lowered:
+    launch, derived = _long_launch(problem.one_pass, problem.row_setting, threads, problem.run)
     return problem.finish([launch], (), derived)
 
 
@@ -284,10 +312,11 @@ LONG_ROW = Template("long row", _accepts_long, _lower_long)
 def _launch(region: Region, setting: Setting, shape: RowShape) -> tuple[LaunchSpec, dict[Symbol, Extent]]:
     """Emits rows in registers: one launch for all phases, and the definitions of its integer parameters."""
     body, lanes, nest = new_body(region, setting), setting.lanes, region.nest
-    positions = row_positions(region, lanes)
+    positions = row_accesses(region, lanes, shape.run)
     rows, blocks = symbol("rows", minimum=1), symbol("blocks")
     row_count = product(loop.extent for loop in nest.parallel)
     derived = {symbol_of(blocks): ceildiv(row_count, shape.rows), symbol_of(rows): row_count}
+    derived |= {} if shape.run is None else shape.run.derived
     block = open_block(body, blocks)
     thread, variable = open_threads(body, shape.threads)
     inside: Expression | None = None
@@ -308,7 +337,8 @@ def _launch(region: Region, setting: Setting, shape: RowShape) -> tuple[LaunchSp
     def join(states: Sequence[State]) -> None:
         combine_threads(body, states, shape.group)
 
-    run_phases(body, part, walk, positions, join, cached=cached)
+    rest = None if shape.run is None else _held_ends(body, region, shape, shape.run, walk)
+    run_phases(body, part, walk, positions, join, cached=cached, rest=rest)
     first = body.index.compare("eq", slot, 0)
     store_parallel_outputs(body, part, [first] if inside is None else [first, inside])
     launch = make_launch(
@@ -318,16 +348,29 @@ def _launch(region: Region, setting: Setting, shape: RowShape) -> tuple[LaunchSp
     return launch, derived
 
 
-def _long_launch(region: Region, setting: Setting) -> tuple[LaunchSpec, dict[Symbol, Extent]]:
-    """Emits one block per row, with a loop over the row for each phase."""
+def _held_ends(body: Body, region: Region, shape: RowShape, run: ElementRun, walk: Steps) -> RowPart:
+    """Returns the elements of a row in no whole access, held in registers. walk: that of the whole accesses."""
+    count = -(-shape.ends // shape.group)
+    step = symbol("end_step", extent=count)
+    ends = ends_of_runs(
+        body, region, run, lambda total: replace(walk, step=step, count=count, sure=0, total=total)
+    )  # fmt: skip
+    return replace(ends, cached=hold(ends.body, region, ends.positions.values(ends.body.lane), step, count))
+
+
+def _long_launch(
+    region: Region, setting: Setting, threads: int, run: ElementRun | None
+) -> tuple[LaunchSpec, dict[Symbol, Extent]]:
+    """Emits one block of `threads` threads per row, with a loop over the row for each phase."""
     body, nest = new_body(region, setting), region.nest
-    threads, unroll = LOOP_THREADS, LOOP_UNROLL[setting.lanes]
+    unroll = LOOP_UNROLL[setting.lanes]
     if region.probe.cached:  # the row is reread from the L2 cache: loads keep it there, stores bypass the cache
-        threads, unroll = REREAD_THREADS[setting.lanes], REREAD_UNROLL
+        unroll = REREAD_UNROLL
         body.streaming, body.streamed = frozenset(), body.outputs
-    positions = row_positions(region, setting.lanes)
+    positions = row_accesses(region, setting.lanes, run)
     rows, groups = symbol("rows"), symbol("groups")
     derived = {symbol_of(rows): product(loop.extent for loop in nest.parallel), symbol_of(groups): positions.total}
+    derived |= {} if run is None else run.derived
     block = open_block(body, rows)
     thread, variable = open_threads(body, threads)
     bind_loops(body, nest.parallel, block)
@@ -337,7 +380,10 @@ def _long_launch(region: Region, setting: Setting) -> tuple[LaunchSpec, dict[Sym
     def join(states: Sequence[State]) -> None:
         combine_threads(body, states, threads)
 
-    run_phases(body, part, walk, positions, join)
+    rest = None
+    if run is not None:
+        rest = ends_of_runs(body, region, run, lambda total: Strides(0, total, thread, threads, 1))
+    run_phases(body, part, walk, positions, join, rest=rest)
     store_parallel_outputs(body, part, [body.index.compare("eq", thread, 0)])
     launch = make_launch(
         body, f"{setting.name}_row", "cuda", [(block, rows)], contract=setting.contract, threads=threads,

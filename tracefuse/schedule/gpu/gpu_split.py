@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import field
+from functools import partial
 
 from segments import Verdict, yes
 from segments.lazy_dataclasses import dataclass, replace
@@ -27,11 +28,11 @@ from tracefuse.schedule.gpu.gpu_frame import (
     new_body,
     open_block,
     open_threads,
-    row_positions,
     when,
 )
 from tracefuse.schedule.gpu.gpu_phase import State, accumulate_phase, combine_threads, store_parallel_outputs
 from tracefuse.schedule.gpu.gpu_problem import GpuProblem
+from tracefuse.schedule.gpu.gpu_runs import ElementRun, ends_of_runs, row_accesses
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, Scratch, make_launch
 from tracefuse.schedule.reduction_states import declare, finish, state_types
 from tracefuse.schedule.refusal_codes import RegionRefusal, ScheduleRefusal
@@ -188,8 +189,8 @@ def _accepts(problem: GpuProblem) -> Verdict:
 
 def _lower(problem: GpuProblem, decision: None) -> Lowered:
     """Emits one launch per phase, and a last launch if results or outputs remain."""
-    region, setting = problem.one_pass, problem.setting
-    positions = row_positions(region, setting.lanes)
+    region, setting, run = problem.one_pass, problem.row_setting, problem.run
+    positions = row_accesses(region, setting.lanes, run)
     rows = product(loop.extent for loop in region.nest.parallel)
     blocks = BLOCKS * setting.chip.multiprocessors
     if not problem.rewritten_sizes.at_most(rows, blocks // FEW_CHUNKS, "many chunks of each row"):
@@ -197,16 +198,19 @@ def _lower(problem: GpuProblem, decision: None) -> Lowered:
     wanted = blocks // maximum(rows, 1)
     chunks = Chunks.make(positions.total, wanted, THREADS * UNROLL)
     partials = Partials(rows)
-    launches = tuple(_launch(region, setting, phase, positions, chunks, partials) for phase in range(len(region.full)))
-    return problem.finish(launches, partials.scratch, chunks.derived)
+    launches = tuple(
+        _launch(region, setting, phase, positions, chunks, partials, run) for phase in range(len(region.full))
+    )
+    return problem.finish(launches, partials.scratch, chunks.derived | ({} if run is None else run.derived))
 
 
 SPLIT = Template("split", _accepts, _lower)
 
 
 def _launch(
-    region: Region, setting: Setting, phase: int, positions: Positions, chunks: Chunks, partials: Partials
-) -> LaunchSpec:
+    region: Region, setting: Setting, phase: int, positions: Positions, chunks: Chunks, partials: Partials,
+    run: ElementRun | None,
+) -> LaunchSpec:  # fmt: skip
     body, nest = new_body(region, setting), region.nest
     last = phase + 1 == len(region.full)
     chunked = not last or bool(region.full[phase])
@@ -226,7 +230,12 @@ def _launch(
     if chunked:
         start, stop = chunks.bounds(body, chunk)
         walk = Strides(start, stop, thread, THREADS, UNROLL, narrow=last and body.lanes == 1)
-        states = accumulate_phase(body, part, phase, walk, positions)
+        rest = (
+            None
+            if run is None
+            else ends_of_runs(body, region, run, partial(_share_of_ends, body, chunks, chunk, thread))
+        )
+        states = accumulate_phase(body, part, phase, walk, positions, rest=rest)
         combine_threads(body, states, THREADS)
         written = partials.write(body, states, chunks.count, chunk * rows + row, [first])
     if last:
@@ -235,3 +244,11 @@ def _launch(
         body, f"{setting.name}_split_{phase}", "cuda", [(block, rows * chunks.count if chunked else rows)],
         scratch=[*read, *written], contract=setting.contract, threads=THREADS, thread=variable,
     )  # fmt: skip
+
+
+def _share_of_ends(body: Body, chunks: Chunks, chunk: Extent, thread: Extent, total: Extent) -> Strides:
+    """Returns a walk over the share that a chunk has of `total` elements in no whole access."""
+    length = ceildiv(total, chunks.count)
+    first = bind_position(body, "first", minimum(chunk * length, total), total + 1)
+    stop = bind_position(body, "stop", minimum(first + length, total), total + 1)
+    return Strides(first, stop, thread, THREADS, 1)

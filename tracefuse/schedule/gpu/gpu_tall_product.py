@@ -14,9 +14,10 @@ from segments.lazy_dataclasses import dataclass
 from tracefuse.dtypes import float32
 from tracefuse.ir.extents import Extent, ceildiv, minimum, symbol
 from tracefuse.kernel.kernel_ir import Copy, Store, call
-from tracefuse.schedule.gpu.gpu_frame import bind_position, when
+from tracefuse.schedule.gpu.gpu_frame import bind_position
 from tracefuse.schedule.gpu.gpu_problem import GpuProblem
-from tracefuse.schedule.gpu.gpu_product import THREADS, BlockProduct, OperandTile, ProductTiles
+from tracefuse.schedule.gpu.gpu_product import BlockProduct
+from tracefuse.schedule.gpu.gpu_product_tiles import THREADS, OperandTile, ProductTiles
 from tracefuse.schedule.gpu.gpu_tiles import load, registers
 from tracefuse.schedule.launch_spec import Lowered
 from tracefuse.schedule.product_facts import ProductFacts, multiplications
@@ -118,11 +119,10 @@ class _TallProduct(BlockProduct):
         for j in range(width):
             last = self.columns + self.tiles.columns
             at_column = bind_position(body, "column", first_column + column + j * SIDE, last)
-            with when(body, [body.index.compare("lt", at_column, self.columns)]):
-                for k in range(THREAD_ROWS):
-                    at_row = bind_position(body, "row", first_row + row + k, self.rows + self.tiles.rows)
-                    with when(body, [body.index.compare("lt", at_row, self.rows)]):
-                        self._store(load(body, self.sums, k * width + j), at_row, at_column)
+            for k in range(THREAD_ROWS):
+                at_row = bind_position(body, "row", first_row + row + k, self.rows + self.tiles.rows)
+                place = k * width + j
+                self._store(lambda place=place: load(body, self.sums, place), at_row, at_column)  # type: ignore[misc]
 
 
 assert THREADS == SIDE * SIDE

@@ -30,6 +30,7 @@ from tracefuse.schedule.gpu.gpu_row_tile import ROW_TILE
 from tracefuse.schedule.gpu.gpu_scan import SCAN
 from tracefuse.schedule.gpu.gpu_scan_column import COLUMN_SCAN
 from tracefuse.schedule.gpu.gpu_split import SPLIT
+from tracefuse.schedule.gpu.gpu_streamed_product import STREAMED_PRODUCT
 from tracefuse.schedule.gpu.gpu_taken_rows import TAKEN_ROWS
 from tracefuse.schedule.gpu.gpu_tall_product import TALL_PRODUCT
 from tracefuse.schedule.gpu.gpu_transpose import TRANSPOSE
@@ -39,8 +40,8 @@ from tracefuse.schedule.template import HALVES, AttentionBounds, TemplateSet, Ti
 
 TEMPLATES = (
     TRANSPOSE, TAKEN_ROWS, POINTWISE, FEW_TERMS, COLUMN, ROW_TILE, ROW, CLUSTER, COLUMN_RUNS, SPLIT, LONG_ROW, SCAN,
-    COLUMN_SCAN, READ_BACK, ROW_COLUMN, ROW_COLUMN_SIDES, ATTENTION, ATTENTION_GRADIENT, MATRIX_PRODUCT, TALL_PRODUCT,
-    PRODUCT,
+    COLUMN_SCAN, READ_BACK, ROW_COLUMN, ROW_COLUMN_SIDES, ATTENTION, ATTENTION_GRADIENT, STREAMED_PRODUCT,
+    MATRIX_PRODUCT, TALL_PRODUCT, PRODUCT,
 )  # fmt: skip
 
 USUAL_CHIP = "sm_90"
