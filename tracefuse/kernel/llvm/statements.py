@@ -281,7 +281,9 @@ class Emitter:
     def _if(self, s: ir.If) -> None:
         condition = self.expression(s.condition)
         yes, no, end = (self.builder.name(hint) for hint in ("then", "else", "endif"))
-        self.builder.line(f"br {condition}, label {yes}, label {no if s.orelse else end}")
+        replaces = not s.orelse and all(isinstance(e, ir.Let | ir.Assign) for e in s.body)
+        hint = self.metadata.rare_branch() if replaces else ""
+        self.builder.line(f"br {condition}, label {yes}, label {no if s.orelse else end}{hint}")
         self.builder.label(yes)
         self.statements(s.body)
         self.builder.line(f"br label {end}")
