@@ -54,6 +54,19 @@ def compile_expression(parameter: str, text: str, purpose: str) -> Callable[...,
     return compile_function(body, "evaluate", {"min": min, "max": max}, purpose)  # type: ignore[no-any-return]
 
 
+def made_when_called(make: Callable[[], Callable[..., Any]]) -> Callable[..., Any]:
+    """Returns a function that `make` returns at its first call: compiling what is never called takes time as well."""
+    made: Callable[..., Any] | None = None
+
+    def call(*arguments: Any) -> Any:
+        nonlocal made
+        if made is None:
+            made = make()
+        return made(*arguments)
+
+    return call
+
+
 def generated_texts() -> dict[str, str]:
     """The sources whose lines are kept, by file name, oldest first."""
     return {filename: "".join(linecache.getlines(filename)) for filename in list(_texts)}

@@ -35,6 +35,10 @@ def first_largest(x: Any) -> Any:
     return x.round().argmax()
 
 
+def repeated(x: Any) -> Any:
+    return np.tile(x, (2, 2))
+
+
 def differences(x: Any) -> Any:
     return np.diff(x.ravel())
 
@@ -69,6 +73,8 @@ CASES = [
     (mixed, (300, 200), ["transpose", "row"]),
     (first_largest, (100, 50), ["transpose", "row"]),
     (first_largest, (30, 20), ["row"]),
+    (repeated, (300, 200), ["transpose", "pointwise"]),
+    (repeated, (30, 20), ["transpose"]),
     (differences, (100, 90), ["transpose", "pointwise"]),
     (corner, (100, 90), ["pointwise"]),
 ]

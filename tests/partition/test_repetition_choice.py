@@ -24,12 +24,14 @@ REPEATED: list[Callable[..., Any]] = [
     lambda a, x, y: a.reshape(-1, 10, a.shape[1]) * np.exp(a[:40, None, :]),
     lambda a, x, y: a - np.exp(x).mean(),
     lambda a, x, y: a * (x / x.sum()),
+    lambda a, x, y: a[:, (x * 1000).astype(np.int64) % a.shape[1]],
     gathered,
 ]
 
 NOT_REPEATED: list[Callable[..., Any]] = [
     lambda a, x, y: a * np.exp(y)[:, None],
     lambda a, x, y: a * (x + 1),
+    lambda a, x, y: a[(y * 1000).astype(np.int64) % a.shape[0]],
     lambda a, x, y: a - np.exp(a).mean(1)[:, None],
     lambda a, x, y: (a - a.mean(0)) / a.std(0),
     lambda a, x, y: a * np.exp(a.max(0)),

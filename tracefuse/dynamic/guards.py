@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from segments.lazy_dataclasses import dataclass
-from tracefuse.generated_code import compile_expression
+from tracefuse.generated_code import compile_expression, made_when_called
 from tracefuse.ir.extents import Extent, Symbol, evaluate, python_text
 
 _RELATIONS: dict[str, Callable[[int, int], bool]] = {
@@ -62,5 +62,8 @@ def compile_guards(guards: Sequence[Guard]) -> Callable[[Mapping[Any, int]], boo
     def name(symbol: Symbol) -> str:
         return f"v[{(symbol.name if symbol.id is None else symbol.id)!r}]"
 
-    tests = dict.fromkeys(f"{python_text(g.left, name)} {g.relation} {python_text(g.right, name)}" for g in guards)
-    return compile_expression("v", " and ".join(tests), "guards")
+    def compiled() -> Callable[[Mapping[Any, int]], bool]:
+        tests = dict.fromkeys(f"{python_text(g.left, name)} {g.relation} {python_text(g.right, name)}" for g in guards)
+        return compile_expression("v", " and ".join(tests), "guards")
+
+    return made_when_called(compiled)

@@ -64,6 +64,7 @@ def inputs_to_copy(
     if not apart:
         return frozenset(), ()
     wanted: dict[int, int] = {}
+    repeated: dict[int, Extent] = {}
     iterations: dict[int, Extent] = {}  # twice those that read an input at quotients
     for part in parts:
         least = LEAST_SEARCHED if _searches_in_order(part) else LEAST_ELEMENTS
@@ -71,7 +72,16 @@ def inputs_to_copy(
             wanted[number] = min(least, wanted.get(number, least))
         for number, count in _read_divided(part, apart):
             iterations[number] = 2 * count + iterations.get(number, 0)
-    chosen, guards = [], []
+        for number, count in _read_across_again(part, turned):
+            repeated[number] = count
+    chosen, guards = list[int](), list[Guard]()
+    for number, count in repeated.items():
+        elements = 2 * product(fusion.shape_of(number))
+        is_read = evaluate(elements, sizes) <= evaluate(count, sizes)
+        pair = (elements, count) if is_read else (count + 1, elements)
+        guards.append(Guard(pair[0], "<=", pair[1], "how often an input in another order is read"))
+        if is_read:
+            wanted[number] = min(LEAST_ELEMENTS, wanted.get(number, LEAST_ELEMENTS))
     for number, count in iterations.items():
         elements = product(fusion.shape_of(number))
         is_read = evaluate(elements, sizes) <= evaluate(count, sizes)
@@ -103,6 +113,19 @@ def _read_across(part: KernelPart, turned: Mapping[int, int]) -> Iterator[int]:
         is_read_often = len(facts.places.get(value, ())) > MOST_TILES and value not in facts.orders
         if (facts.reduced is not None and across) or is_read_often:
             yield part.originals[value]
+
+
+def _read_across_again(part: KernelPart, turned: Mapping[int, int]) -> Iterator[tuple[int, Extent]]:
+    """Yields the inputs among `turned` that a kernel without reductions reads across its loops, and its iterations."""
+    if not isinstance(part.facts, Facts) or part.facts.reduced is not None or not part.facts.loops:
+        return
+    facts = with_factors(part.facts)
+    unit_axes = {v: turned[o] for v, o in part.originals.items() if v in facts.uses and o in turned}
+    order = _order(facts, unit_axes)
+    for value, axis in unit_axes.items():
+        last = [list(flat(use[axis : axis + 1]))[-1] for use in facts.uses[value] if use[axis] is not None]
+        if any(order and loop != PULLED and loop not in order for loop in last):
+            yield part.originals[value], product(facts.loops)
 
 
 def _read_divided(part: KernelPart, apart: Set[int]) -> Iterator[tuple[int, Extent]]:

@@ -36,7 +36,7 @@ def repeated_values(
 ) -> tuple[frozenset[int], tuple[Guard, ...]]:
     """Returns the values to store, and the guards of the choice. values: the sizes of a call, by id."""
     fusion, sizes = segmentation.fusion, Sizes(values)
-    costs, chosen = ElementCosts(fusion, bounds.quotient), set[int]()
+    costs, chosen = ElementCosts(fusion, bounds.quotient, bounds.wide_quotient), set[int]()
     for part in segmentation.segments:
         nodes = [segmentation.steps.nodes[step] for step in part.steps]
         for node in nodes:

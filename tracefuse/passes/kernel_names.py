@@ -10,6 +10,9 @@ from typing import assert_never
 
 from tracefuse.kernel import kernel_ir as ir
 
+_OF_A_VALUE = frozenset((ir.Let, ir.Declare, ir.Assign, ir.Accumulate))
+"""The statements whose only expression is their value."""
+
 
 def names_of_parameters(kernel: ir.Kernel) -> set[str]:
     """Returns the names that are defined before a kernel's body: parameters, grid indices, the thread index."""
@@ -26,6 +29,10 @@ def undefined_names(kernel: ir.Kernel) -> list[str]:
 def names_read(body: tuple[ir.Statement, ...]) -> Iterator[str]:
     """Yields the name of each variable and buffer, once per read. Combining a value over threads counts as a read."""
     for statement in ir.walk_statements(body):
+        kind = type(statement)
+        if kind in _OF_A_VALUE:
+            yield from _names(statement.value)  # type: ignore[union-attr]
+            continue
         match statement:
             case ir.Copy() | ir.StartCopy() | ir.Transpose() | ir.LoadMatrices() | ir.LoadPairs():
                 yield statement.source.name
@@ -87,16 +94,16 @@ def _names(expression: ir.Expression) -> list[str]:
     names: list[str] = []
     waiting = [expression]
     while waiting:
-        match waiting.pop():
-            case ir.Variable(name):
-                names.append(name)
-            case ir.Load(buffer, index):
-                names.append(buffer.name)
-                waiting.append(index)
-            case ir.Call(_, arguments):
-                waiting += arguments[::-1]
-            case ir.Cast(argument):
-                waiting.append(argument)
+        part = waiting.pop()
+        if isinstance(part, ir.Variable):
+            names.append(part.name)
+        elif isinstance(part, ir.Call):
+            waiting += part.arguments[::-1]
+        elif isinstance(part, ir.Load):
+            names.append(part.buffer.name)
+            waiting.append(part.index)
+        elif isinstance(part, ir.Cast):
+            waiting.append(part.argument)
     return names
 
 

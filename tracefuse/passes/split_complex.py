@@ -77,15 +77,17 @@ def _has_complex_numbers(kernel: Kernel) -> bool:
 
 def _is_complex_inside(expression: Expression) -> bool:
     """Whether an expression or one of its subexpressions is complex."""
-    if expression.dtype.is_complex:
-        return True
-    match expression:
-        case Load(_, index):
-            return _is_complex_inside(index)
-        case Call(_, arguments):
-            return any(map(_is_complex_inside, arguments))
-        case Cast(argument):
-            return _is_complex_inside(argument)
+    waiting = [expression]
+    while waiting:
+        part = waiting.pop()
+        if part.dtype.is_complex:
+            return True
+        if isinstance(part, Call):
+            waiting += part.arguments
+        elif isinstance(part, Load):
+            waiting.append(part.index)
+        elif isinstance(part, Cast):
+            waiting.append(part.argument)
     return False
 
 
@@ -195,9 +197,18 @@ class _Splitter:
         self._assign(statement.variable, self.pair(call(statement.operation, statement.variable, statement.value)))
 
     def _assign(self, variable: Variable, parts: Sequence[Expression]) -> None:
-        """Assigns both parts; computes both before it changes either."""
+        """Assigns both parts; computes both before it changes either.
+
+        A choice between the variable and another number is a branch: the next element need not wait for the comparison.
+        """
+        variables = _variables(variable)
+        match parts:
+            case (Call("select", (kept, *first)), Call("select", (_, *second))) if (first[0], second[0]) == variables:
+                assignments = tuple(Assign(v, pair[1]) for v, pair in zip(variables, (first, second), strict=True))
+                self.statements.append(If(call("not", kept), assignments))
+                return
         values = [self._let("new", part) for part in parts] if len(parts) > 1 else parts
-        self.statements += [Assign(v, value) for v, value in zip(_variables(variable), values, strict=True)]
+        self.statements += [Assign(v, value) for v, value in zip(variables, values, strict=True)]
 
     def _copy(self, statement: Copy) -> None:
         if not statement.source.dtype.is_complex:

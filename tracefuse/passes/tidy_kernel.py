@@ -133,15 +133,14 @@ class _Renaming:
         return replace(matrix, buffer=self.buffer(matrix.buffer), start=self.code(matrix.start))
 
     def code(self, expression: ir.Expression) -> ir.Expression:
-        match expression:
-            case ir.Variable():
-                return self.variable(expression)
-            case ir.Load(buffer, index, cache):
-                return ir.Load(self.buffer(buffer), self.code(index), cache)
-            case ir.Call(name, arguments, dtype):
-                return ir.Call(name, tuple(map(self.code, arguments)), dtype)
-            case ir.Cast(argument, dtype):
-                return ir.Cast(self.code(argument), dtype)
+        if isinstance(expression, ir.Variable):
+            return self.variable(expression)
+        if isinstance(expression, ir.Call):
+            return ir.Call(expression.name, tuple(map(self.code, expression.arguments)), expression.dtype)
+        if isinstance(expression, ir.Load):
+            return ir.Load(self.buffer(expression.buffer), self.code(expression.index), expression.cache)
+        if isinstance(expression, ir.Cast):
+            return ir.Cast(self.code(expression.argument), expression.dtype)
         return expression
 
     def body(self, body: Body) -> Body:

@@ -13,7 +13,7 @@ import numpy as np
 from segments.lazy_dataclasses import dataclass
 from tracefuse.config import Options
 from tracefuse.dtypes import DType
-from tracefuse.generated_code import compile_function
+from tracefuse.generated_code import compile_function, made_when_called
 from tracefuse.ir.control_flow import ControlFlow
 from tracefuse.ir.extents import Extent
 from tracefuse.kernel.cache.disk_cache import DiskCache
@@ -124,7 +124,11 @@ def kernel_segment(
 
 
 def _run(code: LaunchCode, inputs: tuple[int, ...], functions: tuple[Any, ...], target: Target) -> Run:
-    """Compiles the function that runs a segment by itself, from its inputs and output buffers."""
+    """Returns the function that runs a segment by itself, from its inputs and output buffers. Calls seldom use it."""
+    return made_when_called(lambda: _compiled_run(code, inputs, functions, target))
+
+
+def _compiled_run(code: LaunchCode, inputs: tuple[int, ...], functions: tuple[Any, ...], target: Target) -> Run:
     where = {number: f"i[{k}]" for k, number in enumerate(inputs)}
     where |= {number: f"o[{k}]" for k, number in enumerate(code.interface.part.segment.original_outputs)}
     calls = target.calls

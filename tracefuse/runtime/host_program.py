@@ -14,7 +14,7 @@ import segments
 from segments import Alias, AllocateBuffer, CopyBuffer, Launch, Program, Release
 from segments.lazy_dataclasses import dataclass
 from tracefuse.dtypes import DType
-from tracefuse.generated_code import compile_expression
+from tracefuse.generated_code import compile_expression, made_when_called
 from tracefuse.ir.extents import python_text, symbols
 from tracefuse.ir.fusion import Fusion, Shape
 from tracefuse.runtime.exchange_steps import ExchangeStep, wait_positions
@@ -176,4 +176,5 @@ def allocation(fusion: Fusion, number: int) -> Allocation:
     extents = fusion.shape_of(number)
     shape = [python_text(extent, lambda s: f"v[{s.id}]") for extent in extents]
     text = f"({''.join(f'{e}, ' for e in shape)})"
-    return Allocation(value.dtype, extents, compile_expression("v", text, "shape"), str(value.type))
+    shape_of = made_when_called(lambda: compile_expression("v", text, "shape"))
+    return Allocation(value.dtype, extents, shape_of, str(value.type))

@@ -45,6 +45,9 @@ LAUNCH = 16
 MOST_PLACES = 16
 """Places are counted up to this number."""
 
+_WIDE = 8
+"""The bytes of integers that no vector instruction divides."""
+
 MOST_COST = 10**6
 """Costs are added up to this number."""
 
@@ -107,11 +110,13 @@ class ElementCosts:
     A sum over operands counts a value twice that two operands share. Values that read one another at their own
     coordinates are therefore joined in groups, and a value costs at most as much as its group so far.
 
-    quotient: the cost of a division or a square root, in cheap ops.
+    quotient, wide_quotient: the costs of a division or a square root, and of a division of 64-bit integers, in cheap
+    ops.
     """
 
     fusion: Fusion
     quotient: int = 1
+    wide_quotient: int = 1
     _cost: dict[int, int] = field(default_factory=dict)
     _group: dict[int, int] = field(default_factory=dict)
     _parent: list[int] = field(default_factory=list)
@@ -158,7 +163,8 @@ class ElementCosts:
         if _is_expensive(node):
             return EXPENSIVE
         divides = isinstance(node.op, Pointwise) and node.op.divides(node.compute)
-        return self.quotient if divides else 1
+        is_wide = node.compute.is_integer and node.compute.itemsize == _WIDE
+        return (self.wide_quotient if is_wide else self.quotient) if divides else 1
 
     def _root(self, group: int) -> int:
         while self._parent[group] != group:

@@ -15,7 +15,7 @@ from tracefuse.ir.fusion import Literal, Node
 from tracefuse.ir.op_kinds import Reduction
 from tracefuse.ir.row_major import linearize
 from tracefuse.ir.scan_kind import Scan
-from tracefuse.kernel.kernel_ir import Accumulate, Assign, Declare, Expression, Variable, call
+from tracefuse.kernel.kernel_ir import Accumulate, Assign, Call, Declare, Expression, If, Variable, call
 from tracefuse.kernel.scalar_code import Term, apply, constant, convert
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.region_phases import Region, combining
@@ -66,10 +66,14 @@ class Accumulator:
         if self.op.combine:
             body.append(Accumulate(self.variables[0], self.op.combine, convert(state[0], self.variables[0].dtype)))
             return
-        state = body.name("later", state)
-        for variable, value in zip(
-            self.variables, body.name("both", self.combined(self.variables, state, in_order=in_order)), strict=True
-        ):
+        both = self.combined(self.variables, body.name("later", state), in_order=in_order)
+        if self.op.selects and self.variables[0].dtype.is_complex:
+            # The comparison takes long: the next element need not wait for it in a branch.
+            choices = [value for value in both if isinstance(value, Call) and value.name == "select"]
+            assigned = (Assign(v, choice.arguments[1]) for v, choice in zip(self.variables, choices, strict=True))
+            body.append(If(choices[0].arguments[0], tuple(assigned)))
+            return
+        for variable, value in zip(self.variables, body.name("both", both), strict=True):
             body.append(Assign(variable, value))
 
     def first_combined(self, earlier: State, later: State) -> State:

@@ -89,12 +89,13 @@ class TiledProductBounds:
 class RepetitionBounds:
     """When kernels of a target compute a value again for every row that reads it, instead of storing it.
 
-    quotient: the cost of a division, in cheap ops. classes: from the highest cost of an element to the lowest, (cost,
-    most evaluations of an element, most evaluations in all) of values of at least that cost that are not stored. Values
-    below the last cost never are.
+    quotient, wide_quotient: the costs of a division, and of one of 64-bit integers, in cheap ops. classes: from the
+    highest cost of an element to the lowest, (cost, most evaluations of an element, most evaluations in all) of values
+    of at least that cost that are not stored. Values below the last cost never are.
     """
 
     quotient: int
+    wide_quotient: int
     classes: tuple[tuple[int, int, int], ...]
 
 

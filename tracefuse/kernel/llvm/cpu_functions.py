@@ -366,6 +366,6 @@ register(Cache(
 ))  # fmt: skip
 register(Cache(
     "kernel.llvm.cpu_functions._families", "which kernels differ from others in constants alone",
-    "LLVM text without constants, processor, options", f"{MOST_KERNELS}, least recently used",
+    "LLVM text without numbers, processor, options", f"{MOST_KERNELS}, least recently used",
     cleared_by=CLEAR_CACHES, clear=clear_cache,
 ))  # fmt: skip

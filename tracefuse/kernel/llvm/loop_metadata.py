@@ -35,6 +35,11 @@ class Metadata:
         self.lines.append(f"{name} = {text.format(self=name)}")
         return name
 
+    def rare_branch(self) -> str:
+        """Return the mark of a branch that is rarely taken, which LLVM keeps where it would choose between values."""
+        weights = self.add('!{{!"branch_weights", i32 1, i32 1000}}')
+        return f", !prof {weights}"
+
     def access_group(self) -> str:
         """Return a group for the accesses of one loop."""
         return self.add("distinct !{{}}")

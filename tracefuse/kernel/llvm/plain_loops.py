@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from operator import is_
 
 from segments.lazy_dataclasses import dataclass, replace
 from tracefuse.dtypes import DType, int64
@@ -150,14 +151,15 @@ def _named(value: ir.Expression, values: Mapping[str, ir.Expression]) -> ir.Expr
 
 
 def inlined(e: ir.Expression, values: Mapping[str, ir.Expression]) -> ir.Expression:
-    """Return an expression with values in place of variables."""
-    match e:
-        case ir.Variable(name):
-            return values.get(name, e)
-        case ir.Call(name, arguments, dtype):
-            return ir.Call(name, tuple(inlined(argument, values) for argument in arguments), dtype)
-        case ir.Cast(argument, dtype):
-            return ir.Cast(inlined(argument, values), dtype)
+    """Return an expression with values in place of variables; the same one if it has none of them."""
+    if isinstance(e, ir.Variable):
+        return values.get(e.name, e)
+    if isinstance(e, ir.Call):
+        arguments = tuple([inlined(argument, values) for argument in e.arguments])
+        return e if all(map(is_, arguments, e.arguments)) else ir.Call(e.name, arguments, e.dtype)
+    if isinstance(e, ir.Cast):
+        argument = inlined(e.argument, values)
+        return e if argument is e.argument else ir.Cast(argument, e.dtype)
     return e
 
 
@@ -184,21 +186,18 @@ def _is_index(e: ir.Expression) -> bool:
 
 def slope(e: ir.Expression, variable: str) -> ir.Expression | None:
     """Return by how much an index grows with a variable; None if it is not linear in it, or reads memory."""
-    match e:
-        case ir.Variable(name):
-            return ONE if name == variable else ZERO
-        case ir.Constant():
+    if isinstance(e, ir.Variable):
+        return ONE if e.name == variable else ZERO
+    if isinstance(e, ir.Call):
+        slopes = [slope(argument, variable) for argument in e.arguments]
+        if all(one is ZERO or one == ZERO for one in slopes):
             return ZERO
-        case ir.Cast(argument):
-            return ZERO if slope(argument, variable) == ZERO else None
-        case ir.Call(name, arguments):
-            slopes = [slope(argument, variable) for argument in arguments]
-            if all(one == ZERO for one in slopes):
-                return ZERO
-            if None in slopes or name not in ("add", "sub", "mul"):
-                return None
-            return _slope_of(name, arguments, slopes)
-    return None
+        if None in slopes or e.name not in ("add", "sub", "mul"):
+            return None
+        return _slope_of(e.name, e.arguments, slopes)
+    if isinstance(e, ir.Cast):
+        return ZERO if slope(e.argument, variable) == ZERO else None
+    return ZERO if isinstance(e, ir.Constant) else None
 
 
 def _slope_of(

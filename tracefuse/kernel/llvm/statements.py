@@ -118,16 +118,13 @@ class Emitter:
 
         A schedule's indices have this form. Arithmetic on data may wrap.
         """
-        match e:
-            case ir.Variable():
-                return e.name in self.plain
-            case ir.Constant():
-                return isinstance(e.value, int) and abs(e.value) < _LARGEST_INDEX_CONSTANT
-            case ir.Call():
-                return e.dtype is dtypes.int64 and all(self.is_plain_index(argument) for argument in e.arguments)
-            case ir.Cast():
-                return e.dtype is dtypes.int64 and self.is_plain_index(e.argument)
-        return False
+        if isinstance(e, ir.Variable):
+            return e.name in self.plain
+        if isinstance(e, ir.Constant):
+            return isinstance(e.value, int) and abs(e.value) < _LARGEST_INDEX_CONSTANT
+        if isinstance(e, ir.Call):
+            return e.dtype is dtypes.int64 and all(map(self.is_plain_index, e.arguments))
+        return isinstance(e, ir.Cast) and e.dtype is dtypes.int64 and self.is_plain_index(e.argument)
 
     def index(self, e: ir.Expression) -> LlvmValue:
         """Emit an index or a loop bound as an i64."""
@@ -284,7 +281,9 @@ class Emitter:
     def _if(self, s: ir.If) -> None:
         condition = self.expression(s.condition)
         yes, no, end = (self.builder.name(hint) for hint in ("then", "else", "endif"))
-        self.builder.line(f"br {condition}, label {yes}, label {no if s.orelse else end}")
+        replaces = not s.orelse and all(isinstance(e, ir.Let | ir.Assign) for e in s.body)
+        hint = self.metadata.rare_branch() if replaces else ""
+        self.builder.line(f"br {condition}, label {yes}, label {no if s.orelse else end}{hint}")
         self.builder.label(yes)
         self.statements(s.body)
         self.builder.line(f"br label {end}")

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tracefuse.kernel.llvm.statements import Emitter
 
 _ONE = ir.Constant(1, dtypes.int64)
+_OF_INDICES = frozenset(("add", "sub", "mul"))
 
 
 def emit_in_vectors(emitter: Emitter, loop: ir.For) -> bool:
@@ -95,11 +96,11 @@ class VectorLoop:
 
     def _is_index(self, e: ir.Expression) -> bool:
         """Return whether an expression is arithmetic on positions: also on those that data give before the loop."""
-        match e:
-            case ir.Variable() if e.dtype is dtypes.int64:
+        if e.dtype is dtypes.int64:
+            if isinstance(e, ir.Variable):
                 return isinstance(self._emitter.variables.get(e.name), LlvmValue) or e.name in self._emitter.plain
-            case ir.Call("add" | "sub" | "mul", arguments) if e.dtype is dtypes.int64:
-                return all(map(self._is_index, arguments))
+            if isinstance(e, ir.Call) and e.name in _OF_INDICES:
+                return all(map(self._is_index, e.arguments))
         return self._emitter.is_plain_index(e)
 
     @functools.cached_property

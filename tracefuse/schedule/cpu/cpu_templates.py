@@ -70,5 +70,7 @@ CPU_TEMPLATES = TemplateSet(
     row_updates=True,
     orders_results=True,
     tiled_products=TiledProductBounds(dict.fromkeys((*HALVES, float32, float64), 0), rows=8, columns=16, least=1 << 15),
-    repetitions=RepetitionBounds(4, ((EXPENSIVE, 4, 1 << 11), (4, 16, 1 << 13))),
+    repetitions=RepetitionBounds(
+        4, 4 * EXPENSIVE, ((4 * EXPENSIVE, 2, 1 << 8), (EXPENSIVE, 4, 1 << 11), (4, 16, 1 << 13))
+    ),
 )

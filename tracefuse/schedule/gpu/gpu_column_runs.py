@@ -40,6 +40,10 @@ LINE_BYTES, MOST_LINES = 128, 4
 """Runs whose elements are read in vectors are columns if they are shorter than a line of memory, or, where results are
 stored over them, if they are at most MOST_LINES lines long and no whole ones. (H200)"""
 
+LONG_RUN = 192
+"""Longer runs that begin anywhere in an access are faster to read one after the other if nothing is stored over them.
+(H200)"""
+
 SHORT = "runs of parts of a line of memory"
 
 
@@ -47,14 +51,21 @@ class ColumnRunsRefusal(ScheduleRefusal):
     """Refusals of the template for reductions over rows and runs of columns."""
 
     NO_RUNS = "the reduced elements are no short runs in many rows"
+    LONG_RUNS = "runs are read in whole accesses, one after the other"
 
 
 def _accepts(problem: GpuProblem) -> Verdict:
     region = _with_runs_inside(problem.one_pass, problem.rewritten_sizes)
     if not region.nest.reduced or not region.nest.loops[-1].reduced:
         return RegionRefusal.INNERMOST_NOT_REDUCED()
-    runs = _choose_runs(region, problem.rewritten_sizes, problem.setting.lanes)
-    return ColumnRunsRefusal.NO_RUNS() if runs is None else yes(runs)
+    sizes = problem.rewritten_sizes
+    runs = _choose_runs(region, sizes, problem.setting.lanes)
+    if runs is None:
+        return ColumnRunsRefusal.NO_RUNS()
+    whole = problem.run is not None and not any(region.full)
+    if whole and not sizes.at_most(runs.run, LONG_RUN - 1, "runs of few whole accesses"):
+        return ColumnRunsRefusal.LONG_RUNS(run=runs.run)
+    return yes(runs)
 
 
 def _choose_runs(region: Region, sizes: Sizes, lanes: int) -> ColumnRuns | None:
