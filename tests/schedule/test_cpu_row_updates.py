@@ -94,10 +94,20 @@ def test_an_argument_is_updated_in_place_and_not_at_all_if_a_position_is_outside
         update(table, np.array([1, 2, 6]), rows)
     np.testing.assert_array_equal(table, before)
     assert table is given_table
-    text = str(update.segments(table, np.array([1]), rows[:1])[0].kernel)
-    assert [line.partition("(")[0] for line in text.splitlines() if line.startswith("kernel ")] == [
-        "kernel s0_check", "kernel s0_rows"
-    ]  # fmt: skip
+    for count in (1, 2):
+        text = str(update.segments(table, np.arange(count), rows[:count])[0].kernel)
+        names = [line.partition("(")[0] for line in text.splitlines() if line.startswith("kernel ")]
+        one = count == 1 and not columns
+        assert names == (["kernel s0_element"] if one else ["kernel s0_check", "kernel s0_rows"])
+
+
+def test_one_element_is_not_updated_if_its_position_is_outside() -> None:
+    update, table = fuse(lambda table, position: np.add.at(table, position, 1.0)), np.zeros(6)
+    for position in (-7, 6):
+        with pytest.raises(OutOfRangeError, match="out of bounds for axis 0 with 6 elements"):
+            update(table, np.array([position]))
+    update(table, np.array([-6]))
+    np.testing.assert_array_equal(table, [1, 0, 0, 0, 0, 0])
 
 
 @pytest.mark.parametrize(("columns", "dtype"), [((), "int32"), ((), "uint64"), ((5,), "int8"), ((7,), "int64")])
