@@ -16,6 +16,7 @@ FUNCTIONS: dict[str, tuple[Callable[[Any], Any], tuple[int, ...]]] = {
     "least of no columns": (lambda x: (np.roll(x, 2, -1)[:, :0] * 2).min(-1), (1, 16, 3750)),
     "means of no columns at positions": (lambda x: np.take(x, np.arange(3000)[::-1], 0)[:, :0].mean(0), (3000, 33)),
     "ranges of rows at positions": (lambda x: np.ptp(np.take(x[:0], np.arange(65)[::-1], -1), -1), (2, 20000, 65)),
+    "no elements of a new axis": (lambda x: (x[..., None] + 1)[..., 5:5], (33, 128, 7, 300)),
     "repeated rows": (lambda x: np.tile(x[:, :0], (2, 1, 3)), (300, 4, 5)),
 }
 

@@ -129,8 +129,9 @@ class BufferCache:
         size = math.prod(shape) * dtype.itemsize
         if size > sys.maxsize:
             raise MemoryError(f"Unable to allocate {size} bytes for an array with shape {shape}")
-        if size == 0:
-            return np.empty(shape, dtype.numpy)
+        if size == 0:  # kernels that would store past the caches test the alignment before they see that it is empty
+            owner = self._new(ALIGNMENT)
+            return np.ndarray(shape, dtype.numpy, owner, -int(owner.__array_interface__["data"][0]) % ALIGNMENT)
         class_size = _class_bytes(size)
         owners = self._classes.get(class_size)
         if owners and (shape, dtype) not in self._known:
