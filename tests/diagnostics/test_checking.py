@@ -20,6 +20,7 @@ from tests.ways import assert_equal_bits, backend_of
 from tracefuse import DataType, FusionDefinition, fuse, rules
 from tracefuse.compiler.executable import Executable
 from tracefuse.config import resolve
+from tracefuse.diagnostics.checking import CheckedSegment
 from tracefuse.diagnostics.error_bounds import bounded_outputs
 from tracefuse.dtypes import DType, complex64, float16, float32, int32
 from tracefuse.errors import DeviceError, InternalError, OutOfRangeError
@@ -225,7 +226,9 @@ def test_without_it_segments_are_not_wrapped() -> None:
     fused(X)
     (segment,) = fused.explain(X).plan.segments
     assert segment.code is not None
-    assert segment.run.__name__ == "run"
+    assert not isinstance(segment.run, CheckedSegment)
+    (checked,) = fuse(lambda x: x + 1, check=True).explain(X).plan.segments
+    assert isinstance(checked.run, CheckedSegment)
 
 
 NOT_COMPARED = {"bits_of_float32", "bits_of_float64"}
