@@ -16,8 +16,10 @@ from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.llvm.interleaving import MOST_AT_ONCE, SLOW_INTEGERS, is_long, known_trips, widest
 
 LEAST_LEFT = 2
-"""The fewest elements beyond whole vectors that one more vector is faster for. A loop of a single vector has to fill
-most of it, since half a vector and scalar iterations take less than the sum of all lanes; less if those take long."""
+"""The fewest elements beyond whole vectors that one more vector is faster for; one beyond a single vector of 4-byte
+elements, if functions take long: a scalar iteration after it takes as long as the vector. A loop of a single vector has
+to fill most of it, since half a vector and scalar iterations take less than the sum of all lanes; less if those take
+long."""
 
 ELEMENT_BYTES = (4, 8)
 """The elements of vectors. Masked loads of narrower ones, which are converted, take longer than scalar iterations."""
@@ -35,7 +37,10 @@ def masked_vectors(
         return 0
     lanes = vector_bytes // element
     whole, rest = divmod(trips, lanes)
-    if rest < (LEAST_LEFT if whole else lanes * (5 if long else 7) // 8) or whole >= MOST_AT_ONCE:
+    least = lanes * (5 if long else 7) // 8
+    if whole:
+        least = 1 if long and whole == 1 and element == ELEMENT_BYTES[0] else LEAST_LEFT
+    if rest < least or whole >= MOST_AT_ONCE:
         return 0
     return 1 << whole.bit_length() if _is_maskable(loop.body, step, 1 if long else ELEMENT_BYTES[0]) else 0
 
