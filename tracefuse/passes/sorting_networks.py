@@ -42,14 +42,14 @@ def sort_in_networks(fusion: Fusion) -> Fusion:
     lengths = [_axes(fusion, node) for node in fusion.nodes]
     if not any(lengths):
         return fusion
-    rewriter = Rewriter(fusion)
+    rewriter, producers = Rewriter(fusion), fusion.producers
     for node, axes in zip(fusion.nodes, lengths, strict=True):
         if not axes:
             rewriter.keep(node)
         elif node.op.order_statistic == "all":  # type: ignore[attr-defined]
-            _Network(fusion, rewriter, node, axes).sort()
+            _Network(fusion, rewriter, node, axes, producers).sort()
         else:
-            _Network(fusion, rewriter, node, axes).median()
+            _Network(fusion, rewriter, node, axes, producers).median()
     return rewriter.build()
 
 
@@ -84,8 +84,10 @@ def _axes(fusion: Fusion, node: Node) -> tuple[int, ...]:
 class _Network:
     """The nodes in place of one that sorts."""
 
-    def __init__(self, fusion: Fusion, rewriter: Rewriter, node: Node, axes: Sequence[int]) -> None:
-        self.fusion, self.rewriter, self.node, self.axes = fusion, rewriter, node, axes
+    def __init__(
+        self, fusion: Fusion, rewriter: Rewriter, node: Node, axes: Sequence[int], producers: Mapping[int, Node]
+    ) -> None:
+        self.fusion, self.rewriter, self.node, self.axes, self._producers = fusion, rewriter, node, axes, producers
         (self.operand,), (self.result,) = node.inputs, node.outputs
         self.shape, self.dtype = fusion.shape_of(self.operand), fusion.values[self.operand].dtype
         self.original = fusion.values[self.result]
@@ -147,7 +149,7 @@ class _Network:
 
     def _joined(self) -> list[int] | None:
         """Returns the operands of the concatenation that is sorted along its axis, if each has one element there."""
-        join = self.fusion.producers.get(self.operand)
+        join = self._producers.get(self.operand)
         if join is None or join.op is not JOIN or tuple(self.axes) != (join.attributes["dim"],):
             return None
         parts = [part for part in join.operands if isinstance(part, int)]
