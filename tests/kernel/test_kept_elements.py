@@ -6,18 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.kernel.test_hoisted_conditions import number, value_of
 from tracefuse.dtypes import float32, float64, int64
-from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.kernel_ir import Buffer, Constant, Expression, Kernel, Let, Load, Store, Variable, call
 from tracefuse.kernel.llvm.kept_elements import KeptElements, PointedMemory, polynomial, slope_of, with_kept_elements
 from tracefuse.kernel.loop_driver import CountedSteps, DriverStatement, OffsetPointer, RunKernel
 
 K, N, M, E0 = (Variable(name, int64) for name in ("k", "n", "m", "e0"))
 MEMORY = {"y": PointedMemory("y"), "z": PointedMemory("z"), "t": PointedMemory("t", is_exclusive=True)}
-
-
-def number(value: int) -> Constant:
-    return Constant(value, int64)
 
 
 def kernel(*distances: int, read: Expression = E0) -> Kernel:
@@ -80,18 +76,6 @@ POLYNOMIALS = st.recursive(
     lambda inner: st.builds(call, st.sampled_from(["add", "sub", "mul"]), inner, inner),
     max_leaves=6,
 )
-
-
-def value_of(e: Expression, numbers: dict[str, int]) -> int:
-    match e:
-        case Variable(name):
-            return numbers[name]
-        case Constant(int() as value):
-            return value
-        case ir.Call(name, (left, right)):
-            a, b = value_of(left, numbers), value_of(right, numbers)
-            return {"add": a + b, "sub": a - b, "mul": a * b}[name]
-    raise AssertionError(e)
 
 
 @given(POLYNOMIALS, st.integers(-5, 5), st.integers(-5, 5), st.integers(-5, 5))
