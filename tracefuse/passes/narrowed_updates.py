@@ -2,6 +2,8 @@
 
 Recorded, such an update makes the view with one element changed, and writes the whole view back to its array. In a loop
 over the elements of a row, each step would write the row. Of `x = a.T; x[i] = v`, it makes the whole array again.
+
+Must not know: segments, kernels.
 """
 
 from __future__ import annotations
