@@ -1,6 +1,6 @@
 """Ranges of positions of a slice, as a movement changes them: of `x[::-1]`, the range 0:2 is `x[-2:]`.
 
-Must not know: nodes, segments, kernels.
+Must not know: ops, segments, kernels.
 """
 
 from __future__ import annotations
