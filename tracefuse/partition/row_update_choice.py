@@ -134,10 +134,9 @@ def _reached_from(fusion: Fusion, value: int) -> set[int]:
 
 
 def _is_copied_or_filled(fusion: Fusion, node: Node) -> bool:
-    """Whether a node copies or regroups a tensor or has elements of no tensor, as the copy of the table does as well."""
-    is_copy = (isinstance(node.op, Pointwise) and node.op.is_copy) or (
-        isinstance(node.op, Movement) and node.op.regroups is not None
-    )
+    """Whether a node copies or regroups a tensor, or computes elements from none, as the table's copy does as well."""
+    is_copy = isinstance(node.op, Pointwise) and node.op.is_copy
+    is_copy = is_copy or (isinstance(node.op, Movement) and node.op.regroups)
     return is_copy or not any(fusion.values[number].is_tensor for number in node.inputs)
 
 

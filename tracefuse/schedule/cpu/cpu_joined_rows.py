@@ -134,7 +134,8 @@ JOINED_ROWS = Template("joined_rows", _accepts, _lower, writes_in_place=True)
 
 
 def _launch(
-    region: Region, rows: _ShortRows, group: Loop, lane: Loop, values: Mapping[Symbol, Extent], name: str, contract: bool
+    region: Region, rows: _ShortRows, group: Loop, lane: Loop, values: Mapping[Symbol, Extent], name: str,
+    contract: bool,
 ) -> LaunchSpec:  # fmt: skip
     """Emits a task of GROUPS long rows. values: the indices of the loops over rows and of a row, at a lane."""
     body = new_body(region)
