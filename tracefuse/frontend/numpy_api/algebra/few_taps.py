@@ -24,7 +24,7 @@ def few_taps(name: str, x: Any, taps: Any, mode: Any) -> int:
     recorder, (count,) = x.recorder, taps.extents
     if not recorder.decide(count, "<=", MOST_TAPS[mode], f"whether np.{name} has few taps"):
         return 0
-    return recorder.pin(count, f"np.{name}")
+    return int(recorder.pin(count, f"np.{name}"))
 
 
 def sum_of_windows(x: Any, taps: Sequence[Any], mode: str) -> Any:
