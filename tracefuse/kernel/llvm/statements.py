@@ -198,6 +198,9 @@ class Emitter:
                     self.assign(s.variable, self.accumulated(s, self.read(s.variable), value))
             case ir.Store():
                 self._store(s)
+            case ir.Prefetch():
+                if self.vectors is not None:  # LLVM does not vectorize loops that have one
+                    self.vectors.prefetch(s)
             case ir.Copy():
                 self._copy(s)
             case ir.Transpose():
