@@ -19,7 +19,7 @@ from segments.lazy_dataclasses import dataclass
 from tracefuse.caches import Cache, register
 from tracefuse.dtypes import DType
 from tracefuse.errors import ConcretizationError, FusionError, ShapeError, TracefuseError
-from tracefuse.ir.extents import Extent, Symbol, as_symbol, substitute, symbols
+from tracefuse.ir.extents import Extent, LowerBounds, Symbol, as_symbol, substitute, symbols
 from tracefuse.ir.extents.equations import solve_equations
 from tracefuse.ir.parallel_types import StreamAxis
 from tracefuse.ir.shardings import Sharding
@@ -222,6 +222,7 @@ class Fusion:
     _representatives: dict[Symbol, Extent] = field(default_factory=dict, init=False, repr=False)
     _canonical: dict[Extent, Extent] = field(default_factory=dict, init=False, repr=False)
     _shapes: dict[int, Shape] = field(default_factory=dict, init=False, repr=False)
+    _lower_bounds: list[LowerBounds] = field(default_factory=list, init=False, repr=False)
 
     def __post_init__(self) -> None:
         verify(self)
@@ -252,6 +253,13 @@ class Fusion:
         if canonical is None:
             canonical = self._canonical[extent] = substitute(extent, self._representatives)
         return canonical
+
+    def is_nonnegative(self, extent: Extent) -> bool:
+        """Whether it is proved, from the requirements as well, that an extent is not negative."""
+        if not self._lower_bounds:
+            sides = ((self.canonical(r.left), self.canonical(r.right)) for r in self.requirements)
+            self._lower_bounds.append(LowerBounds(sides))
+        return self._lower_bounds[0].is_nonnegative(self.canonical(extent))
 
     @property
     def representatives(self) -> Mapping[Symbol, Extent]:

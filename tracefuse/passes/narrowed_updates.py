@@ -54,8 +54,8 @@ class _Narrowing:
         before = len(self.rewriter.nodes)
         if self.views:
             node = renamed(node, {operand: self._current(operand) for operand in node.inputs if operand in self.views})
-        leads_back = _is_write(node) or node.op in _INVERSES
-        if not (leads_back and node.outputs[0] in self.live and self._narrowed(node)):
+        leads_back = (_is_write(node) or node.op in _INVERSES) and node.outputs[0] in self.live
+        if not (leads_back and self._narrowed(node)) and not (node.op is SLICE and self._read(node)):
             self.rewriter.keep(node)
         self._remember(before)
 
@@ -85,7 +85,7 @@ class _Narrowing:
         moved = self.made_by.get(view)
         if not writes or moved is None or not self._undoes(node, moved):
             return False
-        changed = [self._changed(moved, write) for write in writes]
+        changed = [self._ranges(moved, self._bounds(write)) for write in writes]
         if None in changed:
             return False
         array = moved.inputs[0]
@@ -103,24 +103,27 @@ class _Narrowing:
         value, rewriter = write.operands[1], self.rewriter
         assert isinstance(value, int)
         kind = rewriter.values[value].dtype
-        attributes = self._way_of_elements(node, write, ranges)
+        attributes = self._way_of_elements(node, ranges)
         if attributes is not None:
             (value,) = rewriter.node(node.op, (value,), attributes, kind, (kind,), where=write.where)
-        bounds = dict(zip(_BOUNDS, zip(*ranges, strict=True), strict=True)) if ranges else dict.fromkeys(_BOUNDS, ())
+        attributes, dtype = {**write.attributes, **_attributes(ranges)}, rewriter.values[array].dtype
         (number,) = rewriter.node(
-            write.op, (array, value), {**write.attributes, **bounds}, write.compute, (rewriter.values[array].dtype,),
+            write.op, (array, value), attributes, write.compute, (dtype,),
             where=write.where, numbers=node.outputs if is_last else (),
         )  # fmt: skip
         return number
 
-    def _way_of_elements(self, node: Node, write: Node, ranges: Sequence[Range]) -> dict[str, object] | None:
-        """Returns the attributes of the movement from what is written in a view to its array; None if there is none."""
+    def _way_of_elements(self, node: Node, ranges: Sequence[Range]) -> dict[str, object] | None:
+        """Returns the attributes with which a movement moves a part of what it moves; None if the part stays as it is.
+
+        ranges: the part of its result.
+        """
         if node.op is RESHAPE:
             return {**node.attributes, "new_shape": tuple(map(count_of, ranges))}
         if node.op is FLIP:
             several = tuple(axis for axis in node.attributes["dims"] if count_of(ranges[axis]) != 1)
             return {**node.attributes, "dims": several} if several else None
-        return None if _is_write(node) else dict(node.attributes)
+        return dict(node.attributes) if node.op in _INVERSES else None
 
     def _writes(self, value: int) -> tuple[list[Node], int]:
         """Returns the updates of a view in order, and the view before them."""
@@ -153,28 +156,53 @@ class _Narrowing:
         inserted, dropped = (of, back) if node.op is SQUEEZE else (back, of)
         return {k for k, is_new in enumerate(inserted["is_broadcast_dim"]) if is_new} == set(dropped["dims"])
 
-    def _changed(self, moved: Node, write: Node) -> list[Range] | None:
-        """Returns the ranges of an array that a write into a view of it changes; None if they are not known."""
-        ranges: list[Range | None] = list(self._bounds(write))
+    def _read(self, node: Node) -> bool:
+        """Adds a read of a view as a read of the array that was written before; returns False if there is no such."""
+        value, ranges, moves = node.inputs[0], self._bounds(node), list[tuple[Op, dict[str, object]]]()
+        while (moved := self.made_by.get(value)) is not None and (moved.op is SLICE or moved.op in _INVERSES):
+            attributes = self._way_of_elements(moved, ranges)
+            if attributes is not None:
+                moves.insert(0, (moved.op, attributes))
+            inner = self._ranges(moved, ranges)
+            if inner is None:
+                return False
+            (value,), ranges = moved.inputs, inner
+        if value == node.inputs[0] or moved is None or not _is_write(moved):
+            return False
+        moves.insert(0, (SLICE, {**node.attributes, **_attributes(ranges)}))
+        kind = self.rewriter.values[value].dtype
+        for left, (op, attributes) in zip(reversed(range(len(moves))), moves, strict=True):
+            numbers = () if left else node.outputs
+            (value,) = self.rewriter.node(op, (value,), attributes, kind, (kind,), where=node.where, numbers=numbers)
+        self.changes = True
+        return True
+
+    def _ranges(self, moved: Node, of_view: Sequence[Range]) -> list[Range] | None:
+        """Returns ranges of a view as ranges of the array that a movement makes it of; None if they are not known."""
+        ranges: list[Range | None] = list(of_view)
         of, array = moved.attributes, self._shape(moved.inputs[0])
         if moved.op is SLICE:
-            ranges = [within(*pair) for pair in zip(self._bounds(moved), self._bounds(write), strict=True)]
+            ranges = [
+                within(*pair, self.fusion.is_nonnegative) for pair in zip(self._bounds(moved), of_view, strict=True)
+            ]
         elif moved.op is PERMUTE:
-            ranges = [ranges[of["dims"].index(axis)] for axis in range(len(array))]
+            ranges = [of_view[of["dims"].index(axis)] for axis in range(len(array))]
         elif moved.op is FLIP:
             for axis in of["dims"]:
-                ranges[axis] = flipped(self._bounds(write)[axis], array[axis])
+                ranges[axis] = flipped(of_view[axis], array[axis], self.fusion.is_nonnegative)
         elif moved.op is SQUEEZE:
-            kept = iter(ranges)
+            kept = iter(of_view)
             ranges = [(0, 1, 1) if axis in of["dims"] else next(kept) for axis in range(len(array))]
         elif moved.op is BROADCAST:
             inserted = of["is_broadcast_dim"]
-            if any(is_new and not is_complete(r, 1) for is_new, r in zip(inserted, self._bounds(write), strict=True)):
+            if any(is_new and not is_complete(r, 1) for is_new, r in zip(inserted, of_view, strict=True)):
                 return None
-            ranges = [r for is_new, r in zip(inserted, ranges, strict=True) if not is_new]
+            ranges = [r for is_new, r in zip(inserted, of_view, strict=True) if not is_new]
         else:
-            return regrouped(self._bounds(write), self._shape(write.outputs[0]), array)
+            return regrouped(of_view, self._shape(moved.outputs[0]), array)
         known = [r for r in ranges if r is not None]
+        if moved.op in (SLICE, FLIP) and [*map(count_of, known)] != [*map(count_of, of_view)]:
+            return None  # equal, but in other terms: values would get other types
         return known if len(known) == len(ranges) else None
 
     def _bounds(self, node: Node) -> list[Range]:
@@ -186,6 +214,11 @@ class _Narrowing:
 
     def _shape(self, value: int) -> Shape:
         return tuple(map(self.fusion.canonical, self.rewriter.values[value].shape))
+
+
+def _attributes(ranges: Sequence[Range]) -> dict[str, object]:
+    """Returns the attributes of a slice."""
+    return dict(zip(_BOUNDS, zip(*ranges, strict=True), strict=True)) if ranges else dict.fromkeys(_BOUNDS, ())
 
 
 def _is_write(node: Node) -> bool:

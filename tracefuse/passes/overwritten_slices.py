@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tracefuse.ir.extents import is_nonnegative
 from tracefuse.ir.fusion import Fusion, Node
 from tracefuse.ir.op_kinds import Movement
 from tracefuse.passes.rewriter import canonical_attribute, renamed, with_nodes
@@ -89,5 +88,5 @@ def _covers(fusion: Fusion, later: Node, earlier: Node) -> bool:
     (starts, ends, steps), (first, last, _) = bounds
     if any(step != 1 for step in steps):
         return False
-    inside = (is_nonnegative(inner - outer) for outer, inner in zip(starts, first, strict=True))
-    return all(inside) and all(is_nonnegative(outer - inner) for outer, inner in zip(ends, last, strict=True))
+    inside = (fusion.is_nonnegative(inner - outer) for outer, inner in zip(starts, first, strict=True))
+    return all(inside) and all(fusion.is_nonnegative(outer - inner) for outer, inner in zip(ends, last, strict=True))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from tracefuse.ir.extents import Extent, ceildiv, is_nonnegative, symbols
@@ -100,11 +100,13 @@ def are_separate(fusion: Fusion, left: Node, right: Node) -> bool:
     On some axis, one ends before the other begins, or both step over each other's positions, or they are two diagonals.
     """
     bounds = list(zip(_bounds(fusion, left), _bounds(fusion, right), strict=True))
-    return _are_parallel(left, right, bounds) or any(itertools.starmap(are_bounds_apart, bounds))
+    return _are_parallel(left, right, bounds) or any(are_bounds_apart(*pair, fusion.is_nonnegative) for pair in bounds)
 
 
-def are_bounds_apart(first: Bounds, second: Bounds) -> bool:
-    """Whether it is proved that two slices of one axis share no position."""
+def are_bounds_apart(
+    first: Bounds, second: Bounds, is_nonnegative: Callable[[Extent], bool] = is_nonnegative
+) -> bool:  # fmt: skip
+    """Whether it is proved that two slices of one axis share no position. is_nonnegative: proves it of an extent."""
     return is_nonnegative(second[0] - first[1]) or is_nonnegative(first[0] - second[1]) or _interleave(first, second)
 
 

@@ -5,15 +5,18 @@ Must not know: ops, segments, kernels.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from tracefuse.ir.extents import Extent, ceildiv, divide_exactly, is_nonnegative, minimum, product
+from tracefuse.ir.extents import Extent, ceildiv, divide_exactly, product
 from tracefuse.ir.fusion import Shape
 from tracefuse.ir.row_major import axis_groups, delinearize, linearize
 
 Range: TypeAlias = tuple[Extent, Extent, Extent]
 """The first position of a slice on an axis, the last (exclusive) and the step."""
+
+Proof: TypeAlias = Callable[[Extent], bool]
+"""Whether it is proved that an extent is not negative."""
 
 
 def count_of(positions: Range) -> Extent:
@@ -27,22 +30,21 @@ def is_complete(positions: Range, extent: Extent) -> bool:
     return positions == (0, extent, 1)
 
 
-def within(outer: Range, inner: Range) -> Range | None:
-    """Returns the range `inner` of the positions of `outer` as a range of the axis; None if a step is not known."""
-    begin, limit, step = outer
-    first, last, by = inner
+def within(outer: Range, inner: Range, is_nonnegative: Proof) -> Range | None:
+    """Returns the range `inner` of the positions of `outer` as a range of the axis; None if it is not known.
+
+    The end of a range without elements would lie before its start, or its start outside of the axis.
+    """
+    (begin, _, step), (first, last, by) = outer, inner
     if not isinstance(step, int) or not isinstance(by, int):
         return None
     start, length = begin + step * first, last - first
     if step == 1:
         return start, start + length, by
-    # A slice ends after its start and inside of the axis, also one without elements.
-    has_elements = is_nonnegative(length - 1)
-    end = start + step * (length - 1) + 1 if has_elements else minimum(start + step * length, limit)
-    return start, end, step * by
+    return (start, start + step * (length - 1) + 1, step * by) if is_nonnegative(length - 1) else None
 
 
-def flipped(positions: Range, extent: Extent) -> Range | None:
+def flipped(positions: Range, extent: Extent, is_nonnegative: Proof) -> Range | None:
     """Returns the positions of a range of a flipped axis on the axis itself; None if they are not known."""
     first, last, by = positions
     if by == 1:

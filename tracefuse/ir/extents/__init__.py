@@ -9,6 +9,7 @@ Must not know: fusions, ops, kernels.
 
 from tracefuse.ir.extents.division import ceildiv, floordiv, maximum, minimum, mod
 from tracefuse.ir.extents.evaluation import evaluate, python_text
+from tracefuse.ir.extents.lower_bounds import LowerBounds
 from tracefuse.ir.extents.polynomial import (
     Atom,
     Binary,
@@ -34,6 +35,7 @@ __all__ = [
     "Binary",
     "Expression",
     "Extent",
+    "LowerBounds",
     "Symbol",
     "as_atom",
     "as_symbol",
