@@ -28,7 +28,7 @@ from tracefuse.ir.subfusion import StepGraph, step_graph
 from tracefuse.ops.roles import COUNTED_STEPS, EXTENT
 from tracefuse.passes.overwritten_slices import read_written_values
 from tracefuse.passes.rewriter import Rewriter, needed_for, with_nodes
-from tracefuse.passes.slice_updates import MOST_SLICES, THIN, are_written_apart, has_known_bounds
+from tracefuse.passes.slice_updates import MOST_UPDATES, THIN, are_written_apart, has_known_bounds
 from tracefuse.schedule.row_update_facts import row_update_of
 
 
@@ -147,7 +147,7 @@ class _Units:
                 return False
         for before, _ in links:
             written = self._new.get(self.owner_of[before], [])
-            if written and (len(written) == MOST_SLICES or not _writes_slice(node)):
+            if written and (len(written) == MOST_UPDATES or not _writes_slice(node)):
                 return False
             if not all(are_written_apart(self.fusion, other, node) for other in written):
                 return False

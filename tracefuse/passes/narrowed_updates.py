@@ -174,6 +174,7 @@ class _Narrowing:
         for left, (op, attributes) in zip(reversed(range(len(moves))), moves, strict=True):
             numbers = () if left else node.outputs
             (value,) = self.rewriter.node(op, (value,), attributes, kind, (kind,), where=node.where, numbers=numbers)
+        self.rewriter.values[value] = self.fusion.values[value]  # its extents may be equal, but written in other terms
         self.changes = True
         return True
 

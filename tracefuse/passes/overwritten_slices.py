@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from tracefuse.ir.fusion import Fusion, Node
 from tracefuse.ir.op_kinds import Movement
 from tracefuse.passes.rewriter import canonical_attribute, renamed, with_nodes
-from tracefuse.passes.slice_updates import MOST_SLICES, are_separate, diagonal_axes
+from tracefuse.passes.slice_updates import MOST_UPDATES, are_separate, diagonal_axes
 
 
 def skip_overwritten(fusion: Fusion) -> Fusion:
@@ -55,7 +55,7 @@ def _read_before(fusion: Fusion, node: Node, written: Mapping[int, Node]) -> Nod
     """Returns a read of a slice from the array before the writes that share no element with it."""
     (first,) = node.inputs[:1]
     number = first
-    for _ in range(MOST_SLICES):
+    for _ in range(MOST_UPDATES):
         write = written.get(number)
         before = None if write is None else write.operands[0]
         if write is None or not isinstance(before, int) or not are_separate(fusion, node, write):

@@ -18,8 +18,10 @@ Bounds: TypeAlias = tuple[Extent, Extent, Extent]
 """The first position of a slice on an axis, the last (exclusive) and the step."""
 
 MOST_SLICES = 8
-"""The number of slices of one argument that are updated one by one."""
+"""The number of slices written one after another from which adjoining ones are joined."""
 
+MOST_UPDATES = 32
+"""The number of slices of one argument that are updated one by one: each pair is compared."""
 
 THIN = 16
 """A slice of at most so many positions on some axis may be written twice, where another slice may overlap it."""
@@ -63,7 +65,7 @@ def _slices_written(fusion: Fusion, value: int, owner: int) -> Sequence[Node]:
     while value != owner:
         node = producers.get(value)
         is_slice = node is not None and isinstance(node.op, Movement) and node.op.slices == "written"
-        if node is None or not is_slice or len(nodes) == MOST_SLICES or fusion.outputs.count(value) > (not nodes):
+        if node is None or not is_slice or len(nodes) == MOST_UPDATES or fusion.outputs.count(value) > (not nodes):
             return ()
         first, second = node.operands
         if not isinstance(first, int) or not isinstance(second, int) or not has_known_bounds(fusion, node):
@@ -100,7 +102,9 @@ def are_separate(fusion: Fusion, left: Node, right: Node) -> bool:
     On some axis, one ends before the other begins, or both step over each other's positions, or they are two diagonals.
     """
     bounds = list(zip(_bounds(fusion, left), _bounds(fusion, right), strict=True))
-    return _are_parallel(left, right, bounds) or any(are_bounds_apart(*pair, fusion.is_nonnegative) for pair in bounds)
+    if any(are_bounds_apart(*pair, fusion.is_nonnegative) for pair in bounds):
+        return True
+    return _are_parallel(left, right, bounds)
 
 
 def are_bounds_apart(
