@@ -72,6 +72,8 @@ class Emitter:
         self.access_group: str | None = None
         # Of the innermost vector loop that is being emitted.
         self.invariants: HiddenInvariants | None = None
+        # The loops of the kernel around the statement that is being emitted.
+        self.enclosing = 0
         self.divisions = HoistedDivisions(kernel)
         # The accesses of the iteration of a vector loop that is being emitted in vectors.
         self.vectors: MaskedVectors | None = None
@@ -310,7 +312,9 @@ class Emitter:
             self.statements(s.body)
             return
         outer = self.divisions.begin_loop(self, s.variable, s.body)
+        self.enclosing += 1
         self._loop(s)
+        self.enclosing -= 1
         self.divisions.end_loop(outer)
 
     def _loop(self, s: ir.For) -> None:
