@@ -22,6 +22,7 @@ from tracefuse.kernel.llvm.loop_metadata import Metadata
 from tracefuse.kernel.llvm.masked_rests import masked_vectors
 from tracefuse.kernel.llvm.masked_vectors import MaskedVectors
 from tracefuse.kernel.llvm.nested_loops import carries_states, has_loop, has_one_iteration, has_vector_loop
+from tracefuse.kernel.llvm.prefetched_lines import prefetch
 from tracefuse.kernel.llvm.scalar_ops import memory_type, register_type
 from tracefuse.kernel.llvm.text_builder import Builder, LlvmValue, Mutable, Processor, vector_type
 from tracefuse.kernel.llvm.vector_loops import emit_in_vectors
@@ -189,8 +190,7 @@ class Emitter:
             case ir.Store():
                 self._store(s)
             case ir.Prefetch():
-                if self.vectors is not None:  # LLVM does not vectorize loops that have one
-                    self.vectors.prefetch(s)
+                prefetch(self, s)
             case ir.Copy():
                 self._copy(s)
             case ir.Transpose():
