@@ -114,14 +114,14 @@ def _accepts(problem: GpuProblem) -> Verdict:
 
 def _lower(problem: GpuProblem, decision: StreamedTiles) -> Lowered:
     assert isinstance(problem.facts, ProductFacts)
-    return _StreamedProduct(problem, problem.facts, decision).lower()
+    return StreamedProduct(problem, problem.facts, decision).lower()
 
 
 STREAMED_PRODUCT: Template[GpuProblem] = Template("streamed product", _accepts, _lower, takes=ProductFacts)
 
 
 @dataclass
-class _StreamedProduct(MatrixProduct):
+class StreamedProduct(MatrixProduct):
     """The emission of the kernel."""
 
     tiles: StreamedTiles
@@ -235,19 +235,24 @@ class _StreamedProduct(MatrixProduct):
 
     def _finish(self, first_row: Extent, first_column: Extent) -> None:
         """Stores what follows from the sums, of PART rows after another: adjacent threads have adjacent elements."""
-        body, code, width, at = self.body, self.body.index.code, self.tiles.columns, self._at()
-        pitch = width + 1
+        body, pitch = self.body, self.tiles.columns + 1
         self.partial = Buffer(body.fresh("partial_sums"), self.dtype, "shared", PART * pitch)
         body.append(Allocate(self.partial))
         for m in range(MATRICES):
             if m:
                 body.append(Barrier())
-            for place in range(width // 2):
-                row = at.warp * MATRIX + at.row + place // 2 % 2 * COLUMNS
-                to = row * pitch + place // 4 * COLUMNS + at.column + place % 2
-                body.append(Store(self.partial, code(to), load(body, self.sums, m * (width // 2) + place)))
+            self._share_part(m)
             body.append(Barrier())
             self._store_part(first_row + m * PART, pitch)
+
+    def _share_part(self, matrix: int) -> None:
+        """Stores the sums of one matrix of each warp in shared memory."""
+        body, width, at = self.body, self.tiles.columns, self._at()
+        for place in range(width // 2):
+            row = at.warp * MATRIX + at.row + place // 2 % 2 * COLUMNS
+            to = row * (width + 1) + place // 4 * COLUMNS + at.column + place % 2
+            value = load(body, self.sums, matrix * (width // 2) + place)
+            body.append(Store(self.partial, body.index.code(to), value))
 
     def _store_part(self, first_row: Extent, pitch: int) -> None:
         body, width = self.body, self.tiles.columns

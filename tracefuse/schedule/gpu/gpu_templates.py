@@ -21,6 +21,7 @@ from tracefuse.schedule.gpu.gpu_column import COLUMN
 from tracefuse.schedule.gpu.gpu_column_runs import COLUMN_RUNS
 from tracefuse.schedule.gpu.gpu_few_terms import FEW_TERMS
 from tracefuse.schedule.gpu.gpu_matrix_product import MATRIX_PRODUCT
+from tracefuse.schedule.gpu.gpu_packed_product import PACKED_PRODUCT
 from tracefuse.schedule.gpu.gpu_pointwise import POINTWISE
 from tracefuse.schedule.gpu.gpu_problem import GpuProblem
 from tracefuse.schedule.gpu.gpu_product import PRODUCT
@@ -41,7 +42,7 @@ from tracefuse.schedule.template import HALVES, AttentionBounds, TemplateSet, Ti
 TEMPLATES = (
     TRANSPOSE, TAKEN_ROWS, POINTWISE, FEW_TERMS, COLUMN, ROW_TILE, ROW, CLUSTER, COLUMN_RUNS, SPLIT, LONG_ROW, SCAN,
     COLUMN_SCAN, READ_BACK, ROW_COLUMN, ROW_COLUMN_SIDES, ATTENTION, ATTENTION_GRADIENT, STREAMED_PRODUCT,
-    MATRIX_PRODUCT, TALL_PRODUCT, PRODUCT,
+    PACKED_PRODUCT, MATRIX_PRODUCT, TALL_PRODUCT, PRODUCT,
 )  # fmt: skip
 
 USUAL_CHIP = "sm_90"
