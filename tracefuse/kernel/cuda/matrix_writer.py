@@ -33,9 +33,10 @@ class MatrixWriter(Writer):
                 name = self.printer.use("load_matrices_transposed" if transposed else "load_matrices")
                 self.line(f"{name}({self.places((to, to_index), (source, source_index))});")
             case ir.LoadPairs(to, to_index, source, source_index, step, aligned):
-                name, place = self.printer.use("load_pairs" if aligned else "load_shifted_pairs"), (source, source_index)
-                from_ = self.places(place) if aligned else f"{self.name(source)}, {self.printer.index(source_index).text}"
-                self.line(f"{name}<{step}>({self.places((to, to_index))}, {from_});")
+                name, from_ = "load_pairs", self.places((source, source_index))
+                if not aligned:
+                    name, from_ = "load_shifted_pairs", f"{self.name(source)}, {self.printer.index(source_index).text}"
+                self.line(f"{self.printer.use(name)}<{step}>({self.places((to, to_index))}, {from_});")
             case ir.MultiplyMatrices(sums, at, left, left_at, right, right_at, dtype):
                 name = self.printer.use(f"multiply_matrices_{dtype.name}")
                 self.line(f"{name}({self.places((sums, at), (left, left_at), (right, right_at))});")

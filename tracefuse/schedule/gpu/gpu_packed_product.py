@@ -15,7 +15,7 @@ from dataclasses import field
 from segments import Verdict, yes
 from segments.lazy_dataclasses import dataclass, replace
 from tracefuse.dtypes import uint32
-from tracefuse.ir.extents import Extent, ceildiv, is_nonnegative, minimum, product, substitute, symbol, symbols
+from tracefuse.ir.extents import Extent, ceildiv, is_nonnegative, minimum, product, symbol, symbols
 from tracefuse.ir.fusion import Shape
 from tracefuse.ir.row_major import delinearize
 from tracefuse.kernel.kernel_ir import (
@@ -33,7 +33,7 @@ from tracefuse.kernel.kernel_ir import (
     call,
 )
 from tracefuse.schedule.gpu.gpu_frame import bind_position
-from tracefuse.schedule.gpu.gpu_matrix_product import CHUNK, MatrixProductRefusal, accepts_columns
+from tracefuse.schedule.gpu.gpu_matrix_product import CHUNK, accepts_columns
 from tracefuse.schedule.gpu.gpu_problem import GpuProblem
 from tracefuse.schedule.gpu.gpu_product_tiles import THREADS, OperandTile
 from tracefuse.schedule.gpu.gpu_streamed_product import (
@@ -115,9 +115,7 @@ def _follow_each_other(problem: GpuProblem, facts: ProductFacts) -> bool:
     around = tuple(symbol(f"stack{k}", extent=e) for k, e in enumerate(stack))
     offset = _offset(problem, facts.left_at(fusion, around, delinearize(row, rows), term))
     start = offset - (row * terms + term)
-    return {symbol_of for symbol_of in symbols(start)}.isdisjoint((*symbols(row), *symbols(term))) and is_nonnegative(
-        start
-    )
+    return set(symbols(start)).isdisjoint((*symbols(row), *symbols(term))) and is_nonnegative(start)
 
 
 def _offset(problem: GpuProblem, at: Shape) -> Extent:
@@ -193,7 +191,7 @@ class _PackedProduct(StreamedProduct):
             self._add_tile(left, right, first)
             self._share_part(0)
             body.append(Barrier())
-            self._store_part(first, self.tiles.columns + 1)
+            self._store_part(first)
 
     def _finish(self, first_row: Extent, first_column: Extent) -> None:
         """Nothing is left: each tile was stored."""
@@ -259,8 +257,8 @@ class _PackedProduct(StreamedProduct):
         body, compare = self.body, self.body.index.compare
         for k in range(PAIRS):
             low, high = (compare("lt", first + 2 * k + part, self.terms) for part in range(2))
-            mask = call("select", low, Constant(0xFFFF, uint32), Constant(0, uint32))
-            (mask,) = body.name("mask", (call("select", high, Constant(0xFFFFFFFF, uint32), mask),))
+            first_only = call("select", low, Constant(0xFFFF, uint32), Constant(0, uint32))
+            (mask,) = body.name("mask", (call("select", high, Constant(0xFFFFFFFF, uint32), first_only),))
             for half in range(2):
                 word = 2 * k + half
                 body.append(Store(rows, body.index.code(word), call("and", load(body, rows, word), mask)))

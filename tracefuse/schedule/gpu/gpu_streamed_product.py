@@ -234,16 +234,16 @@ class StreamedProduct(MatrixProduct):
                         )  # fmt: skip
 
     def _finish(self, first_row: Extent, first_column: Extent) -> None:
-        """Stores what follows from the sums, of PART rows after another: adjacent threads have adjacent elements."""
-        body, pitch = self.body, self.tiles.columns + 1
-        self.partial = Buffer(body.fresh("partial_sums"), self.dtype, "shared", PART * pitch)
+        """Stores what follows from the sums, of PART rows after another."""
+        body = self.body
+        self.partial = Buffer(body.fresh("partial_sums"), self.dtype, "shared", PART * (self.tiles.columns + 1))
         body.append(Allocate(self.partial))
         for m in range(MATRICES):
             if m:
                 body.append(Barrier())
             self._share_part(m)
             body.append(Barrier())
-            self._store_part(first_row + m * PART, pitch)
+            self._store_part(first_row + m * PART)
 
     def _share_part(self, matrix: int) -> None:
         """Stores the sums of one matrix of each warp in shared memory."""
@@ -254,15 +254,16 @@ class StreamedProduct(MatrixProduct):
             value = load(body, self.sums, matrix * (width // 2) + place)
             body.append(Store(self.partial, body.index.code(to), value))
 
-    def _store_part(self, first_row: Extent, pitch: int) -> None:
-        body, width = self.body, self.tiles.columns
-        steps = PART * width // THREADS
+    def _store_part(self, first_row: Extent) -> None:
+        """Stores what follows from the sums in shared memory; a thread has elements of one column.
+
+        first_row: of the PART rows.
+        """
+        body, threads = self.body, 1 << (self.tiles.columns - 1).bit_length()
+        steps = PART * threads // THREADS
+        column = bind_position(body, "column", self.thread % threads, threads)
         with body.loop(step := symbol(body.fresh("step"), extent=steps), steps, "unroll"):
-            place = bind_position(body, "place", self.thread + step * THREADS, PART * width)
-            row = bind_position(body, "row", minimum(place // self.columns, PART - 1), PART)
-            column = bind_position(body, "column", place % self.columns, self.columns)
+            row = self.thread // threads + step * (THREADS // threads)
+            at = row * (self.tiles.columns + 1) + minimum(column, self.tiles.columns - 1)
             at_row = bind_position(body, "row", first_row + row, self.rows + self.tiles.rows)
-            self._store(
-                lambda at=row * pitch + column: load(body, self.partial, at),  # type: ignore[misc]
-                at_row, column, [body.index.compare("lt", place, self.columns * PART)],
-            )  # fmt: skip
+            self._store(lambda at=at: load(body, self.partial, at), at_row, column)  # type: ignore[misc]
