@@ -2,8 +2,8 @@
 
 The rows of the left operand follow each other in memory without gaps. So those of a tile are a single run, which is
 copied to shared memory as it is, in whole accesses, whatever the number of terms. From there threads read pairs of
-terms that begin at any half. The columns stay in shared memory while a block goes from tile to tile; the next tile is
-on its way meanwhile.
+terms that begin at any half. All columns stay in shared memory while a block goes from tile to tile; the next tile is
+on its way meanwhile. More than WIDTHS[-1] columns are summed so many at a time.
 
 Must not know: CUDA C++.
 """
@@ -32,6 +32,7 @@ from tracefuse.kernel.kernel_ir import (
     Store,
     call,
 )
+from tracefuse.schedule.chip import BLOCK_BYTES
 from tracefuse.schedule.gpu.gpu_frame import bind_position
 from tracefuse.schedule.gpu.gpu_matrix_product import CHUNK, accepts_columns
 from tracefuse.schedule.gpu.gpu_problem import GpuProblem
@@ -52,7 +53,10 @@ from tracefuse.schedule.refusal_codes import ScheduleRefusal
 from tracefuse.schedule.template import Template
 
 WIDTHS = (16, 24, 32, 48, 64)
-"""The columns of a tile."""
+"""The columns that a block sums at a time."""
+MOST_COLUMNS = 256
+COLUMN_ELEMENTS = 1 << 13
+"""The most elements of columns that a block loads at once."""
 HELD = (64, 96, 128, 192, 256)
 """The most terms of a tile of rows in shared memory."""
 ROWS = PART
@@ -66,23 +70,39 @@ class PackedProductRefusal(ScheduleRefusal):
 
     ALIGNED = "rows begin at the same place of an access"
     GAPS = "rows of the left operand do not follow each other in memory"
+    MEMORY = "shared memory does not hold a tile of rows and all columns"
 
 
 @dataclass(frozen=True, slots=True)
 class PackedTiles(StreamedTiles):
-    """As StreamedTiles. turns: how many tiles of ROWS rows a block goes through. packed: a bound on the terms."""
+    """As StreamedTiles, whose columns are all, a multiple of `width` of them.
 
+    turns: how many tiles of ROWS rows a block goes through. packed: a bound on the terms.
+    """
+
+    width: int = 0
     turns: int = 1
     packed: int = 0
+
+    @property
+    def tile(self) -> int:
+        """The elements of a tile of rows: the rows, parts of two accesses, and what is read beyond the end."""
+        return ROWS * self.packed + 2 * CHUNK
+
+    @property
+    def bytes(self) -> int:
+        """The shared memory of a block."""
+        columns, sums = self.columns * (self.held + STEP), ROWS * (self.width + 1)
+        return 2 * (min(self.turns, 2) * self.tile + columns) + 4 * sums
 
 
 def _accepts(problem: GpuProblem) -> Verdict:
     assert isinstance(problem.facts, ProductFacts)
-    verdict = accepts_columns(problem, WIDTHS)
+    verdict = accepts_columns(problem, (*WIDTHS, *range(2 * WIDTHS[-1], MOST_COLUMNS + 1, WIDTHS[-1])))
     if not verdict:
         return verdict
-    width = verdict.facts
-    assert isinstance(width, int)
+    columns = verdict.facts
+    assert isinstance(columns, int)
     facts, fusion, sizes = problem.facts, problem.fusion, problem.sizes
     stack, rows, terms, _ = facts.extents(fusion)
     if sizes.is_multiple(terms, CHUNK, "rows of whole accesses"):
@@ -95,14 +115,16 @@ def _accepts(problem: GpuProblem) -> Verdict:
         return StreamedProductRefusal.MANY_TERMS(terms=terms)
     packed = next((h for h in HELD[:-1] if sizes.at_most(terms, h, "the terms of a tile of rows")), HELD[-1])
     held = 1 << (packed - 1).bit_length()
-    tiles = product(stack) * ceildiv(product(rows), ROWS)
-    few = sizes.at_most(tiles, TILES_OF_MULTIPROCESSOR * problem.chip.multiprocessors, "a block has one tile")
-    turns = 1 if few else TURNS
-    return yes(
-        PackedTiles(
-            width, min(held, TERMS_OF_COLUMNS), single=False, rows=ROWS * turns, held=held, turns=turns, packed=packed
-        )
-    )
+    count = product(stack) * ceildiv(product(rows), ROWS)
+    few = sizes.at_most(count, TILES_OF_MULTIPROCESSOR * problem.chip.multiprocessors, "a block has one tile")
+    turns, at_once = 1 if few else TURNS, 1 << (COLUMN_ELEMENTS // columns).bit_length() - 1
+    tiles = PackedTiles(
+        columns, min(held, TERMS_OF_COLUMNS, at_once), single=False, rows=ROWS * turns, held=held,
+        width=min(columns, WIDTHS[-1]), turns=turns, packed=packed,
+    )  # fmt: skip
+    if tiles.bytes + BLOCK_BYTES > problem.chip.shared_bytes:
+        return PackedProductRefusal.MEMORY(bytes=tiles.bytes)
+    return yes(tiles)
 
 
 def _follow_each_other(problem: GpuProblem, facts: ProductFacts) -> bool:
@@ -149,20 +171,19 @@ class _PackedProduct(StreamedProduct):
     shift: Extent = field(init=False)
 
     @property
-    def sums_of_thread(self) -> int:
-        return self.tiles.columns // 2
+    def width(self) -> int:
+        return self.tiles.width
 
     @property
-    def size(self) -> int:
-        """The elements of a tile in shared memory: the rows, parts of two accesses, and what is read beyond the end."""
-        return ROWS * self.tiles.packed + 2 * CHUNK
+    def sums_of_thread(self) -> int:
+        return self.width // 2
 
     def tile_memory(self, name: str, length: int, pitch: int) -> tuple[Buffer, Buffer]:
         """As of StreamedProduct; rows are in shared memory, too."""
         if name == "column":
             return StreamedProduct.tile_memory(self, name, length, pitch)
         stages = min(self.tiles.turns, 2)
-        self.tile = Buffer(self.body.fresh("row_tile"), self.element, "shared", stages * self.size)
+        self.tile = Buffer(self.body.fresh("row_tile"), self.element, "shared", stages * self.tiles.tile)
         self.body.append(Allocate(self.tile))
         return self.tile, self.tile
 
@@ -174,7 +195,7 @@ class _PackedProduct(StreamedProduct):
         self._start_tile(left, left.first)
         body.append(EndBatch())
         self._share_columns(right)
-        self.partial = Buffer(body.fresh("partial_sums"), self.dtype, "shared", ROWS * (self.tiles.columns + 1))
+        self.partial = Buffer(body.fresh("partial_sums"), self.dtype, "shared", ROWS * (self.width + 1))
         body.append(Allocate(self.partial))
         self.sums = registers(body, "sums", self.sums_of_thread, self.dtype)
         stop = bind_position(body, "last_row", minimum(self.rows, left.first + ROWS * turns), self.rows + 1)
@@ -187,18 +208,23 @@ class _PackedProduct(StreamedProduct):
                 body.append(EndBatch())
             body.append(AwaitCopies(min(turns - 1, 1)))
             body.append(Barrier())
-            zeros(body, self.sums)
-            self._add_tile(left, right, first)
-            self._share_part(0)
-            body.append(Barrier())
-            self._store_part(first)
+            place = self._place_of_rows(left, first)
+            parts = self.tiles.columns // self.width
+            with body.loop(part := symbol("part", extent=parts), parts):
+                zeros(body, self.sums)
+                self._add_part_of_columns(right, place, part * self.width)
+                if parts > 1:  # others may store the sums of the columns before
+                    body.append(Barrier())
+                self._share_part(0)
+                body.append(Barrier())
+                self._store_part(first, part * self.width)
 
     def _finish(self, first_row: Extent, first_column: Extent) -> None:
         """Nothing is left: each tile was stored."""
 
     def _stage(self, first: Extent) -> Extent:
         """Returns the place of the tile of the rows from `first` on in shared memory."""
-        return first // ROWS % 2 * self.size if self.tiles.turns > 1 else 0
+        return first // ROWS % 2 * self.tiles.tile if self.tiles.turns > 1 else 0
 
     def _start_of(self, left: OperandTile, row: Extent) -> Extent:
         """Returns the place of a row in memory."""
@@ -219,7 +245,7 @@ class _PackedProduct(StreamedProduct):
         count = minimum(self.rows - first, ROWS) * self.terms
         before = bind_position(body, "first_access", start // CHUNK, whole + 1)
         beyond = bind_position(body, "last_access", ceildiv(start + count, CHUNK), whole + 2)
-        stage = bind_position(body, "stage", self._stage(first), 2 * self.size)
+        stage = bind_position(body, "stage", self._stage(first), 2 * self.tiles.tile)
         access = symbol("access", extent=whole)
         with body.loop(access, minimum(beyond, whole), start=before + self.thread, step=THREADS):
             place = stage + (access - before) * CHUNK
@@ -230,15 +256,19 @@ class _PackedProduct(StreamedProduct):
             element = Load(self.source, code(rest))
             body.append(Store(self.tile, code(stage + (whole - before) * CHUNK + self.thread), element))
 
-    def _add_tile(self, left: OperandTile, right: OperandTile, first: Extent) -> None:
-        """Adds the products of all terms to the sums of the rows from `first` on."""
+    def _place_of_rows(self, left: OperandTile, first: Extent) -> Extent:
+        """Returns the place of a thread's first pair of terms in the tile of the rows from `first` on."""
         body, at = self.body, self._at()
         start = self._start_of(left, bind_position(body, "row", first, self.rows))
         place = self._stage(first) + start % CHUNK + (at.warp * MATRIX + at.row) * self.terms + at.column * 4
-        place = bind_position(body, "row_place", place, 2 * self.size)
+        return bind_position(body, "row_place", place, 2 * self.tiles.tile)
+
+    def _add_part_of_columns(self, right: OperandTile, place: Extent, first: Extent) -> None:
+        """Adds the products of all terms to the sums of the columns from `first` on. place: see `_place_of_rows`."""
+        body, at = self.body, self._at()
         rows, columns = (registers(body, n, s * PAIRS, uint32) for n, s in (("rows", 2), ("columns", 1)))
         term = symbol("first_term", extent=self.terms)
-        code, groups = body.index.code, self.tiles.columns // COLUMNS
+        code, groups = body.index.code, self.width // COLUMNS
         with body.loop(term, self.terms, step=STEP):
             for half in range(2):
                 source = (self.tile, code(place + half * COLUMNS * self.terms + term))
@@ -246,8 +276,8 @@ class _PackedProduct(StreamedProduct):
             with body.condition(body.index.compare("lt", self.terms, term + STEP)):
                 self._clear_beyond(rows, term + at.column * 4)
             for n in range(groups):
-                source = (right.shared, code((n * COLUMNS + at.row) * self.pitch + term + at.column * 4))
-                body.append(LoadPairs(columns, code(0), *source))
+                start = (first + n * COLUMNS + at.row) * self.pitch + term + at.column * 4
+                body.append(LoadPairs(columns, code(0), right.shared, code(start)))
                 for half in range(2):
                     sides = (rows, code(half * PAIRS), columns, code(half * 2))
                     body.append(MultiplyMatrices(self.sums, code(n * 4), *sides, self.element))
