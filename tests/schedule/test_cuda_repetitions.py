@@ -27,7 +27,8 @@ from tracefuse.schedule.gpu import gpu_pointwise
 def test_what_the_outermost_loop_repeats_is_read_once(
     function: Callable[..., Any], shapes: tuple[tuple[int, ...], ...], repetitions: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gpu_pointwise, "LEAST_REPEATED", 1)
+    for least in ("LEAST_REPEATED", "REPEATED_BYTES"):
+        monkeypatch.setattr(gpu_pointwise, least, 1)
     lowered = case(function, *(numbers(*shape) for shape in shapes)).check()
     (kernel,) = lowered.kernels
     stores = [

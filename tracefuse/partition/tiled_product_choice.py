@@ -106,15 +106,10 @@ def _is_narrow(fusion: Fusion, facts: ProductFacts, bounds: TiledProductBounds, 
         (product(rows), LEAST_ROWS),
         (product((*stack, *rows)), bounds.narrow_rows),
     )
+    if not sizes.at_most(columns, bounds.narrow, reason):
+        return False
     if any(sizes.at_most(extent, least - 1, reason) for extent, least in few):
         return False
-    if not sizes.at_most(columns, bounds.narrow, reason):
-        if facts.left not in fusion.tensor_inputs or sizes.is_multiple(terms, ALIGNED_HALVES, reason):
-            return False
-        return any(
-            sizes.at_most(terms, most_terms, reason) and sizes.at_most(columns, most_columns, reason)
-            for most_terms, most_columns in bounds.packed
-        )
     return not all(sizes.is_multiple(extent, ALIGNED_HALVES, reason) for extent in (terms, columns))
 
 

@@ -8,6 +8,8 @@ import numpy as np
 
 CHUNK = 32
 """The sorted positions that a thread combines."""
+MOST_SMALL = 1 << 30
+"""So many elements of rows, or of a table, are numbered by 32-bit integers."""
 BATCH = 4
 """The elements whose positions a thread loads before it combines the first of them."""
 MOST_FEW = 4096
@@ -40,7 +42,7 @@ INDICES = {"int32": "int", "int64": "long long"}
 INT64 = np.dtype(np.int64)
 
 _PLACE = """
-typedef long long Place;
+typedef @P@ Place;
 typedef @I@ Index;
 __device__ Place row_of(const Index* index, Place k, Place rows) {
   Place r = index[k];
@@ -58,10 +60,10 @@ __device__ unsigned long long atomicAdd(long long* p, long long v) {
 }
 
 extern "C" __global__ void update_rows(
-    T* result, const Index* index, const T* values, Place count, Place rows, Place columns) {
+    T* result, const Index* index, const T* values, long long row_count, long long table_rows, long long row_size) {
   const T LOWEST = @LOWEST@, HIGHEST = @HIGHEST@;
   (void)LOWEST; (void)HIGHEST;
-  const Place total = count * columns, stride = (Place)gridDim.x * blockDim.x * @BATCH@;
+  const Place rows = (Place)table_rows, columns = (Place)row_size, total = (Place)(row_count * row_size);
 #if @SHARED@
 #if @SHARED@ > 0
   __shared__ T table[@SHARED@];
@@ -74,27 +76,40 @@ extern "C" __global__ void update_rows(
 #else
   T* table = result;
 #endif
-  for (Place first = (Place)blockIdx.x * blockDim.x * @BATCH@ + threadIdx.x; first < total; first += stride) {
+  // Element e is in column c of row k. From one element of a thread to the next they grow by the same, or wrap.
+  const Place width = blockDim.x, stride = (Place)gridDim.x * width * @BATCH@, jump = stride - width * (@BATCH@ - 1);
+  const Place near_k = width / columns, near_c = width - near_k * columns;
+  const Place far_k = jump / columns, far_c = jump - far_k * columns;
+  Place e = (Place)blockIdx.x * width * @BATCH@ + threadIdx.x, k = e / columns, c = e - k * columns;
+  for (; e < total; e += stride) {
     Place at[@BATCH@];
     T value[@BATCH@];
     #pragma unroll
     for (int n = 0; n < @BATCH@; ++n) {
-      const Place e = first + n * blockDim.x;
-      if (e >= total) continue;
-      const Place k = columns == 1 ? e : (e >> 32 ? e / columns : (unsigned)e / (unsigned)columns);
-      at[n] = row_of(index, k, rows) * columns + (e - k * columns);
-      value[n] = values[e];
+      if (e + n * width < total) {
+        at[n] = row_of(index, k, rows) * columns + c;
+        value[n] = values[e + n * width];
+      }
+      k += n + 1 < @BATCH@ ? near_k : far_k;
+      c += n + 1 < @BATCH@ ? near_c : far_c;
+      if (c >= columns) {
+        c -= columns;
+        ++k;
+      }
     }
     #pragma unroll
     for (int n = 0; n < @BATCH@; ++n) {
-      if (first + n * blockDim.x < total) @ATOMIC@(&table[at[n]], value[n]);
+      if (e + n * width < total) @ATOMIC@(&table[at[n]], value[n]);
     }
   }
 #if @SHARED@
   __syncthreads();
-  for (int e = threadIdx.x; e < size; e += blockDim.x) {
-    const T v = table[e];
-    if (v != (T)(@NEUTRAL@)) @ATOMIC@(&result[e], v);
+  // Each block begins elsewhere, so that few of them combine the same elements at a time.
+  const int begin = (int)((long long)size * blockIdx.x / gridDim.x);
+  for (int n = threadIdx.x; n < size; n += blockDim.x) {
+    const int place = begin + n < size ? begin + n : begin + n - size;
+    const T v = table[place];
+    if (v != (T)(@NEUTRAL@)) @ATOMIC@(&result[place], v);
   }
 #endif
 }
@@ -206,7 +221,7 @@ extern "C" __global__ void combine_few(
 
 
 def _filled(text: str, **names: object) -> str:
-    for name, value in names.items():
+    for name, value in {"P": "long long", **names}.items():
         text = text.replace(f"@{name}@", str(value))
     return text
 
@@ -219,18 +234,20 @@ def assign_text(itemsize: int, index: np.dtype[Any] = INT64) -> str:
     return _filled(_ASSIGN_TEXT, T=UNSIGNED[itemsize], I=INDICES[index.name])
 
 
-def atomic_text(combine: str, dtype: np.dtype[Any], place: str, index: np.dtype[Any] = INT64) -> str:
+def atomic_text(
+    combine: str, dtype: np.dtype[Any], place: str, index: np.dtype[Any] = INT64, is_large: bool = False
+) -> str:
     """Returns the kernel that combines integers of 4 or 8 bytes.
 
     place: where a block combines rows: "memory", "shared" with a table of at most SHARED_BYTES, or "dynamic", in as
-    much shared memory as a launch says. index: as of `assign_text`.
+    much shared memory as a launch says. index: as of `assign_text`. is_large: there are more than MOST_SMALL elements.
     """
     function, neutral = ATOMICS[combine]
     lowest, highest = LIMITS[dtype.name]
     shared = {"memory": 0, "shared": SHARED_BYTES // dtype.itemsize, "dynamic": -1}[place]
     return _filled(
         _ATOMIC_TEXT, T=INTEGERS[dtype.name], ATOMIC=function, NEUTRAL=neutral, LOWEST=lowest, HIGHEST=highest,
-        SHARED=shared, I=INDICES[index.name], BATCH=BATCH,
+        SHARED=shared, I=INDICES[index.name], BATCH=BATCH, P="long long" if is_large else "int",
     )  # fmt: skip
 
 

@@ -25,6 +25,7 @@ from tracefuse.runtime.devices.row_update_texts import (
     INDICES,
     JOINS,
     MOST_FEW,
+    MOST_SMALL,
     SHARED_BYTES,
     UNSIGNED,
     assign_text,
@@ -144,7 +145,8 @@ def _combined_integers(x: Any, index: Any, values: Any, combine: str) -> Any:
     sizes = (np.int64(len(index)), np.int64(len(x)), np.int64(x.size // len(x)))
     if x.nbytes <= SHARED_BYTES or not _combined_in_blocks(result, index, rows, combine, sizes):
         place = "shared" if x.nbytes <= SHARED_BYTES else "memory"
-        kernel = _kernel("update_rows", atomic_text, combine, x.dtype, place, index.dtype)
+        is_large = max(values.size, x.size) > MOST_SMALL
+        kernel = _kernel("update_rows", atomic_text, combine, x.dtype, place, index.dtype, is_large)
         _launch(kernel, -(-values.size // BATCH), result, index, rows, *sizes, most=MOST_BLOCKS)
     return result if own.itemsize >= 4 else result.astype(own)
 
@@ -161,14 +163,14 @@ def _combined_in_blocks(result: Any, index: Any, rows: Any, combine: str, sizes:
     blocks = cuda_arrays.multiprocessor_count(device) * min(2, most // size)
     if not blocks or rows.size < LEAST_VISITS * blocks * result.size:
         return False
-    kernel = _large_kernel(combine, result.dtype, index.dtype, device)
+    kernel = _large_kernel(combine, result.dtype, index.dtype, rows.size > MOST_SMALL, device)
     kernel((blocks,), (LARGE_THREADS,), (result, index, rows, *sizes), shared_mem=size)
     return True
 
 
 @memoized("kernels that update rows in shared memory", key="combiner, types, device", most=32)
-def _large_kernel(combine: str, dtype: np.dtype[Any], index: np.dtype[Any], device: int) -> Any:
-    kernel = _kernel("update_rows", atomic_text, combine, dtype, "dynamic", index)
+def _large_kernel(combine: str, dtype: np.dtype[Any], index: np.dtype[Any], is_large: bool, device: int) -> Any:
+    kernel = _kernel("update_rows", atomic_text, combine, dtype, "dynamic", index, is_large)
     kernel.max_dynamic_shared_size_bytes = cuda_arrays.most_shared_bytes(device)
     return kernel
 

@@ -45,9 +45,7 @@ FEW_TERMS, MANY_TERMS = 32, 64
 as half of the last of the other parts would be empty. (H200)"""
 SHORT_TERMS = 384
 WIDTHS, UNALIGNED_WIDTHS = (16, 32, 48, 64), (16, 32, 64)
-"""The columns of a tile, the last for any more. Threads that load single elements of 64 rows for 48 columns take too
-many registers. (H200)"""
-MOST_COLUMNS = 256
+"""The columns of a tile. Threads that load single elements of 64 rows for 48 columns take too many registers. (H200)"""
 MOST_SMALL = 1 << 22
 """The most multiplications of a product whose time is that of the latencies, for small tiles."""
 CHUNK = 8
@@ -90,12 +88,11 @@ def _accepts(problem: GpuProblem) -> Verdict:
     assert isinstance(problem.facts, ProductFacts)
     sizes, terms = problem.sizes, problem.facts.extents(problem.fusion)[2]
     aligned = sizes.is_multiple(terms, CHUNK, "rows of whole accesses")
-    widths = WIDTHS if aligned else UNALIGNED_WIDTHS
-    verdict = accepts_columns(problem, (*widths, MOST_COLUMNS))
+    verdict = accepts_columns(problem, WIDTHS if aligned else UNALIGNED_WIDTHS)
     if not verdict:
         return verdict
-    assert isinstance(verdict.facts, int)
-    width = min(verdict.facts, widths[-1])
+    width = verdict.facts
+    assert isinstance(width, int)
     return yes(ProductTiles(width, *terms_at_once(terms, sizes), ROWS))
 
 

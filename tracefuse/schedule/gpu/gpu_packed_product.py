@@ -2,8 +2,8 @@
 
 The rows of the left operand follow each other in memory without gaps. So those of a tile are a single run, which is
 copied to shared memory as it is, in whole accesses, whatever the number of terms. From there threads read pairs of
-terms that begin at any half. All columns stay in shared memory while a block goes from tile to tile; the next tile is
-on its way meanwhile. More than WIDTHS[-1] columns are summed so many at a time.
+terms that begin at any half. The columns stay in shared memory while a block goes from tile to tile; the next tile is
+on its way meanwhile.
 
 Must not know: CUDA C++.
 """
@@ -53,10 +53,8 @@ from tracefuse.schedule.refusal_codes import ScheduleRefusal
 from tracefuse.schedule.template import Template
 
 WIDTHS = (16, 24, 32, 48, 64)
-"""The columns that a block sums at a time."""
-MOST_COLUMNS = 256
-COLUMN_ELEMENTS = 1 << 13
-"""The most elements of columns that a block loads at once."""
+"""The columns of a tile. Blocks that sum more, so many at a time, take longer than a library: they wait at each step
+with few others to run meanwhile. (H200)"""
 HELD = (64, 96, 128, 192, 256)
 """The most terms of a tile of rows in shared memory."""
 ROWS = PART
@@ -75,12 +73,8 @@ class PackedProductRefusal(ScheduleRefusal):
 
 @dataclass(frozen=True, slots=True)
 class PackedTiles(StreamedTiles):
-    """As StreamedTiles, whose columns are all, a multiple of `width` of them.
+    """As StreamedTiles. turns: how many tiles of ROWS rows a block goes through. packed: a bound on the terms."""
 
-    turns: how many tiles of ROWS rows a block goes through. packed: a bound on the terms.
-    """
-
-    width: int = 0
     turns: int = 1
     packed: int = 0
 
@@ -92,17 +86,17 @@ class PackedTiles(StreamedTiles):
     @property
     def bytes(self) -> int:
         """The shared memory of a block."""
-        columns, sums = self.columns * (self.held + STEP), ROWS * (self.width + 1)
+        columns, sums = self.columns * (self.held + STEP), ROWS * (self.columns + 1)
         return 2 * (min(self.turns, 2) * self.tile + columns) + 4 * sums
 
 
 def _accepts(problem: GpuProblem) -> Verdict:
     assert isinstance(problem.facts, ProductFacts)
-    verdict = accepts_columns(problem, (*WIDTHS, *range(2 * WIDTHS[-1], MOST_COLUMNS + 1, WIDTHS[-1])))
+    verdict = accepts_columns(problem, WIDTHS)
     if not verdict:
         return verdict
-    columns = verdict.facts
-    assert isinstance(columns, int)
+    width = verdict.facts
+    assert isinstance(width, int)
     facts, fusion, sizes = problem.facts, problem.fusion, problem.sizes
     stack, rows, terms, _ = facts.extents(fusion)
     if sizes.is_multiple(terms, CHUNK, "rows of whole accesses"):
@@ -117,11 +111,10 @@ def _accepts(problem: GpuProblem) -> Verdict:
     held = 1 << (packed - 1).bit_length()
     count = product(stack) * ceildiv(product(rows), ROWS)
     few = sizes.at_most(count, TILES_OF_MULTIPROCESSOR * problem.chip.multiprocessors, "a block has one tile")
-    turns, at_once = 1 if few else TURNS, 1 << (COLUMN_ELEMENTS // columns).bit_length() - 1
+    turns = 1 if few else TURNS
     tiles = PackedTiles(
-        columns, min(held, TERMS_OF_COLUMNS, at_once), single=False, rows=ROWS * turns, held=held,
-        width=min(columns, WIDTHS[-1]), turns=turns, packed=packed,
-    )  # fmt: skip
+        width, min(held, TERMS_OF_COLUMNS), single=False, rows=ROWS * turns, held=held, turns=turns, packed=packed
+    )
     if tiles.bytes + BLOCK_BYTES > problem.chip.shared_bytes:
         return PackedProductRefusal.MEMORY(bytes=tiles.bytes)
     return yes(tiles)
@@ -171,12 +164,8 @@ class _PackedProduct(StreamedProduct):
     shift: Extent = field(init=False)
 
     @property
-    def width(self) -> int:
-        return self.tiles.width
-
-    @property
     def sums_of_thread(self) -> int:
-        return self.width // 2
+        return self.tiles.columns // 2
 
     def tile_memory(self, name: str, length: int, pitch: int) -> tuple[Buffer, Buffer]:
         """As of StreamedProduct; rows are in shared memory, too."""
@@ -195,7 +184,7 @@ class _PackedProduct(StreamedProduct):
         self._start_tile(left, left.first)
         body.append(EndBatch())
         self._share_columns(right)
-        self.partial = Buffer(body.fresh("partial_sums"), self.dtype, "shared", ROWS * (self.width + 1))
+        self.partial = Buffer(body.fresh("partial_sums"), self.dtype, "shared", ROWS * (self.tiles.columns + 1))
         body.append(Allocate(self.partial))
         self.sums = registers(body, "sums", self.sums_of_thread, self.dtype)
         stop = bind_position(body, "last_row", minimum(self.rows, left.first + ROWS * turns), self.rows + 1)
@@ -208,16 +197,11 @@ class _PackedProduct(StreamedProduct):
                 body.append(EndBatch())
             body.append(AwaitCopies(min(turns - 1, 1)))
             body.append(Barrier())
-            place = self._place_of_rows(left, first)
-            parts = self.tiles.columns // self.width
-            with body.loop(part := symbol("part", extent=parts), parts):
-                zeros(body, self.sums)
-                self._add_part_of_columns(right, place, part * self.width)
-                if parts > 1:  # others may store the sums of the columns before
-                    body.append(Barrier())
-                self._share_part(0)
-                body.append(Barrier())
-                self._store_part(first, part * self.width)
+            zeros(body, self.sums)
+            self._add_tile(left, right, first)
+            self._share_part(0)
+            body.append(Barrier())
+            self._store_part(first)
 
     def _finish(self, first_row: Extent, first_column: Extent) -> None:
         """Nothing is left: each tile was stored."""
@@ -256,19 +240,15 @@ class _PackedProduct(StreamedProduct):
             element = Load(self.source, code(rest))
             body.append(Store(self.tile, code(stage + (whole - before) * CHUNK + self.thread), element))
 
-    def _place_of_rows(self, left: OperandTile, first: Extent) -> Extent:
-        """Returns the place of a thread's first pair of terms in the tile of the rows from `first` on."""
+    def _add_tile(self, left: OperandTile, right: OperandTile, first: Extent) -> None:
+        """Adds the products of all terms to the sums of the rows from `first` on."""
         body, at = self.body, self._at()
         start = self._start_of(left, bind_position(body, "row", first, self.rows))
         place = self._stage(first) + start % CHUNK + (at.warp * MATRIX + at.row) * self.terms + at.column * 4
-        return bind_position(body, "row_place", place, 2 * self.tiles.tile)
-
-    def _add_part_of_columns(self, right: OperandTile, place: Extent, first: Extent) -> None:
-        """Adds the products of all terms to the sums of the columns from `first` on. place: see `_place_of_rows`."""
-        body, at = self.body, self._at()
+        place = bind_position(body, "row_place", place, 2 * self.tiles.tile)
         rows, columns = (registers(body, n, s * PAIRS, uint32) for n, s in (("rows", 2), ("columns", 1)))
         term = symbol("first_term", extent=self.terms)
-        code, groups = body.index.code, self.width // COLUMNS
+        code, groups = body.index.code, self.tiles.columns // COLUMNS
         with body.loop(term, self.terms, step=STEP):
             for half in range(2):
                 source = (self.tile, code(place + half * COLUMNS * self.terms + term))
@@ -276,8 +256,8 @@ class _PackedProduct(StreamedProduct):
             with body.condition(body.index.compare("lt", self.terms, term + STEP)):
                 self._clear_beyond(rows, term + at.column * 4)
             for n in range(groups):
-                start = (first + n * COLUMNS + at.row) * self.pitch + term + at.column * 4
-                body.append(LoadPairs(columns, code(0), right.shared, code(start)))
+                source = (right.shared, code((n * COLUMNS + at.row) * self.pitch + term + at.column * 4))
+                body.append(LoadPairs(columns, code(0), *source))
                 for half in range(2):
                     sides = (rows, code(half * PAIRS), columns, code(half * 2))
                     body.append(MultiplyMatrices(self.sums, code(n * 4), *sides, self.element))

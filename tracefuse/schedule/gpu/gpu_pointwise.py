@@ -24,6 +24,7 @@ from tracefuse.kernel.kernel_ir import Allocate, Buffer
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.cost import Work
 from tracefuse.schedule.gpu.gpu_frame import (
+    WIDE_BYTES,
     Positions,
     Setting,
     bind_loops,
@@ -84,8 +85,9 @@ HELD_BYTES = 128
 
 MOST_GROUPS = 4
 
-MOST_REPEATED, LEAST_REPEATED = 16, 1 << 20
-"""The most repetitions that a thread stores, and the least elements of each: they fill the GPU. (H200)"""
+MOST_REPEATED, LEAST_REPEATED, REPEATED_BYTES = 16, 1 << 20, 1 << 25
+"""The most repetitions that a thread stores, and the least elements of each, which fill the GPU. Unless accesses are
+whole, the L2 cache does not hold what is read: it has so many bytes at least. (H200)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +167,7 @@ def _loops(region: Region) -> tuple[Loop, ...]:
 
 
 def _lower(problem: GpuProblem, tiled: Tiled) -> Lowered:
-    repeats = _repeated(problem.region, problem.rewritten_sizes)
+    repeats = _repeated(problem.region, problem.setting.lanes, problem.rewritten_sizes)
     launch, derived = _launch(problem.region, problem.setting, tiled.tiling, repeats)
     return problem.finish([launch], (), derived)
 
@@ -173,10 +175,10 @@ def _lower(problem: GpuProblem, tiled: Tiled) -> Lowered:
 POINTWISE = Template("pointwise", _accepts, _lower, writes_in_place=True, offers=_offers)
 
 
-def _repeated(region: Region, sizes: Sizes) -> Loop | None:
+def _repeated(region: Region, lanes: int, sizes: Sizes) -> Loop | None:
     """Returns the outermost loop if it repeats arrays that are large; guards their size.
 
-    Each repetition on its own would read them from memory again.
+    Each repetition on its own would read them from memory again. lanes: the elements of an access.
     """
     loops, probe = region.nest.loops, region.probe
     if len(loops) < 2 or not isinstance(loops[0].extent, int) or not 1 < loops[0].extent <= MOST_REPEATED:
@@ -184,11 +186,18 @@ def _repeated(region: Region, sizes: Sizes) -> Loop | None:
     outer, others = loops[0].symbol, {loop.symbol for loop in loops[1:]}
     if probe.indirect or probe.tests or region.memory.shared:
         return None
-    reads = [(set(symbols(offset)) & others, outer in symbols(offset)) for _, offset in read_offsets(region)]
-    if any(inner and repeated for inner, repeated in reads) or not any(inner == others for inner, _ in reads):
+    itemsize = 0  # of the largest array that is read
+    for number, offset in read_offsets(region):
+        inner = others.intersection(symbols(offset))
+        if inner and outer in symbols(offset):
+            return None
+        if inner == others:
+            itemsize = max(itemsize, region.fusion.values[number].dtype.itemsize)
+    if not itemsize:
         return None
+    least = LEAST_REPEATED if lanes * itemsize >= WIDE_BYTES else max(LEAST_REPEATED, REPEATED_BYTES // itemsize)
     elements = product(loop.extent for loop in loops[1:])
-    return None if sizes.at_most(elements, LEAST_REPEATED - 1, "few elements are repeated") else loops[0]
+    return None if sizes.at_most(elements, least - 1, "few elements are repeated") else loops[0]
 
 
 def _launch(

@@ -130,13 +130,8 @@ class StreamedProduct(MatrixProduct):
     resident = RESIDENT
 
     @property
-    def width(self) -> int:
-        """The columns of the sums of a block at a time."""
-        return self.tiles.columns
-
-    @property
     def sums_of_thread(self) -> int:
-        return MATRICES * self.width // 2
+        return MATRICES * self.tiles.columns // 2
 
     @property
     def steps(self) -> int:
@@ -252,23 +247,24 @@ class StreamedProduct(MatrixProduct):
 
     def _share_part(self, matrix: int) -> None:
         """Stores the sums of one matrix of each warp in shared memory."""
-        body, width, at = self.body, self.width, self._at()
+        body, width, at = self.body, self.tiles.columns, self._at()
         for place in range(width // 2):
             row = at.warp * MATRIX + at.row + place // 2 % 2 * COLUMNS
             to = row * (width + 1) + place // 4 * COLUMNS + at.column + place % 2
             value = load(body, self.sums, matrix * (width // 2) + place)
             body.append(Store(self.partial, body.index.code(to), value))
 
-    def _store_part(self, first_row: Extent, first_column: Extent = 0) -> None:
+    def _store_part(self, first_row: Extent) -> None:
         """Stores what follows from the sums in shared memory; a thread has elements of one column.
 
-        first_row, first_column: of the PART rows and `width` columns.
+        first_row: of the PART rows.
         """
-        body, threads = self.body, 1 << (self.width - 1).bit_length()
+        body, width = self.body, self.tiles.columns
+        threads = 1 << (width - 1).bit_length()
         steps = PART * threads // THREADS
         column = bind_position(body, "column", self.thread % threads, threads)
         with body.loop(step := symbol(body.fresh("step"), extent=steps), steps, "unroll"):
             row = self.thread // threads + step * (THREADS // threads)
-            at = row * (self.width + 1) + minimum(column, self.width - 1)
+            at = row * (width + 1) + minimum(column, width - 1)
             at_row = bind_position(body, "row", first_row + row, self.rows + self.tiles.rows)
-            self._store(lambda at=at: load(body, self.partial, at), at_row, first_column + column)  # type: ignore[misc]
+            self._store(lambda at=at: load(body, self.partial, at), at_row, column)  # type: ignore[misc]

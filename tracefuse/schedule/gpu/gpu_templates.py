@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 
-from segments.lazy_dataclasses import replace
 from tracefuse.dtypes import bfloat16, float16, float32, float64
 from tracefuse.passes.padded_products import PaddingBounds
 from tracefuse.passes.small_products import ProductBounds
@@ -60,11 +59,6 @@ TILED_PRODUCTS = TiledProductBounds(
 """Small tiles fill the GPU and their terms are loaded at once. Of larger products cuBLAS reads the operands less often,
 and it multiplies halves and float64 on tensor cores. (H200)"""
 
-PACKED_BYTES = 220 * 1024
-"""The shared memory of a multiprocessor from which such products of halves may have up to PACKED columns."""
-PACKED = (128, 256), (192, 128)
-"""By the most terms, the most columns of products of halves that read packed rows. (H200)"""
-
 PADDING = PaddingBounds(multiple=8, least=48, work=2**31)
 """cuBLAS multiplies halves at 45 to 140 TFLOP/s if rows do not start at multiples of 16 bytes, else at up to 730. A
 product of fewer rows and columns gains less than the copies of its operands take. (H200)"""
@@ -85,7 +79,7 @@ def gpu_templates(architecture: str, multiprocessors: int) -> TemplateSet:
         functools.partial(GpuProblem, chip=chip),
         small_products=SMALL_PRODUCTS,
         padding=PADDING,
-        tiled_products=replace(TILED_PRODUCTS, packed=PACKED if chip.shared_bytes >= PACKED_BYTES else ()),
+        tiled_products=TILED_PRODUCTS,
         attention=_attention(chip),
         rates=lambda options: rates_of(architecture, multiprocessors, USUAL_CHIP),
     )
