@@ -53,8 +53,9 @@ after another."""
 
 LARGE_THREADS = 1024
 """The threads of a block that combines rows of a table that fills its shared memory."""
-LEAST_VISITS = 2
-"""How often the blocks combine each element of such a table, at least: then each adds its table to the result."""
+NARROW, LEAST_VISITS = 16, {True: 2, False: 12}
+"""How often the blocks combine each element of such a table, at least: then each adds its table to the result. Atomic
+operations on memory take less time for rows of more than NARROW adjacent elements. (H200)"""
 
 _MOST_INT32 = 2**31 - 1
 
@@ -143,7 +144,7 @@ def _combined_integers(x: Any, index: Any, values: Any, combine: str) -> Any:
         values = values.astype(own)
     result, rows, index = _copied(x), _contiguous(values), _contiguous(index)
     sizes = (np.int64(len(index)), np.int64(len(x)), np.int64(x.size // len(x)))
-    if x.nbytes <= SHARED_BYTES or not _combined_in_blocks(result, index, rows, combine, sizes):
+    if not _combined_in_blocks(result, index, rows, combine, sizes):
         place = "shared" if x.nbytes <= SHARED_BYTES else "memory"
         is_large = max(values.size, x.size) > MOST_SMALL
         kernel = _kernel("update_rows", atomic_text, combine, x.dtype, place, index.dtype, is_large)
@@ -156,12 +157,12 @@ def _combined_in_blocks(result: Any, index: Any, rows: Any, combine: str, sizes:
 
     Atomic operations there take less time than in memory. Returns whether it did.
     """
-    device, size = result.device.id, result.nbytes
-    if rows.size < LEAST_VISITS * result.size:  # no block is needed to tell
+    device, size, visits = result.device.id, result.nbytes, LEAST_VISITS[sizes[2] <= NARROW]
+    if rows.size < visits * result.size:  # no block is needed to tell
         return False
     most = cuda_arrays.most_shared_bytes(device)
     blocks = cuda_arrays.multiprocessor_count(device) * min(2, most // size)
-    if not blocks or rows.size < LEAST_VISITS * blocks * result.size:
+    if not blocks or rows.size < visits * blocks * result.size:
         return False
     kernel = _large_kernel(combine, result.dtype, index.dtype, rows.size > MOST_SMALL, device)
     kernel((blocks,), (LARGE_THREADS,), (result, index, rows, *sizes), shared_mem=size)

@@ -4,10 +4,10 @@ Flat grid: the groups are numbered through all loops, and adjacent threads take 
 tiles divide the innermost loop: a thread takes the same group of several rows, so values that the rows share are read
 once, and the row index is computed once per block. A block whose groups all exist needs no bounds test and issues all
 loads first. Where data decide which element of a row is read, the grid is flat: the elements of a block then come from
-few rows, which the L1 cache holds. If the outermost loop repeats what is read, as in `np.tile`, the groups are numbered
-through the other loops, and a thread stores each repetition of what it read once. If all arrays are contiguous from
-their start, accesses are wide for any number of elements: the remainder after the last whole group is computed one
-element at a time.
+few rows, which the L1 cache holds. If a loop repeats what is read, as in `np.tile`, the groups are numbered through the
+other loops, and a thread stores each repetition of what it read once. If all arrays are contiguous from their start,
+accesses are wide for any number of elements: the remainder after the last whole group is computed one element at a
+time.
 
 Must not know: CUDA C++.
 """
@@ -24,7 +24,6 @@ from tracefuse.kernel.kernel_ir import Allocate, Buffer
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.cost import Work
 from tracefuse.schedule.gpu.gpu_frame import (
-    WIDE_BYTES,
     Positions,
     Setting,
     bind_loops,
@@ -38,6 +37,7 @@ from tracefuse.schedule.gpu.gpu_frame import (
 from tracefuse.schedule.gpu.gpu_lanes import is_flat
 from tracefuse.schedule.gpu.gpu_prefetch import lanes_of
 from tracefuse.schedule.gpu.gpu_problem import GpuProblem
+from tracefuse.schedule.gpu.gpu_repetitions import repeated_loop
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
 from tracefuse.schedule.nest import Loop, coefficient
 from tracefuse.schedule.reduction_states import store_outputs
@@ -84,10 +84,6 @@ HELD_BYTES = 128
 """The most bytes of registers for the loads that a thread has in flight."""
 
 MOST_GROUPS = 4
-
-MOST_REPEATED, LEAST_REPEATED, REPEATED_BYTES = 16, 1 << 20, 1 << 25
-"""The most repetitions that a thread stores, and the least elements of each, which fill the GPU. Unless accesses are
-whole, the L2 cache does not hold what is read: it has so many bytes at least. (H200)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +163,7 @@ def _loops(region: Region) -> tuple[Loop, ...]:
 
 
 def _lower(problem: GpuProblem, tiled: Tiled) -> Lowered:
-    repeats = _repeated(problem.region, problem.setting.lanes, problem.rewritten_sizes)
+    repeats = repeated_loop(problem.region, problem.setting.lanes, problem.rewritten_sizes)
     launch, derived = _launch(problem.region, problem.setting, tiled.tiling, repeats)
     return problem.finish([launch], (), derived)
 
@@ -175,37 +171,12 @@ def _lower(problem: GpuProblem, tiled: Tiled) -> Lowered:
 POINTWISE = Template("pointwise", _accepts, _lower, writes_in_place=True, offers=_offers)
 
 
-def _repeated(region: Region, lanes: int, sizes: Sizes) -> Loop | None:
-    """Returns the outermost loop if it repeats arrays that are large; guards their size.
-
-    Each repetition on its own would read them from memory again. lanes: the elements of an access.
-    """
-    loops, probe = region.nest.loops, region.probe
-    if len(loops) < 2 or not isinstance(loops[0].extent, int) or not 1 < loops[0].extent <= MOST_REPEATED:
-        return None
-    outer, others = loops[0].symbol, {loop.symbol for loop in loops[1:]}
-    if probe.indirect or probe.tests or region.memory.shared:
-        return None
-    itemsize = 0  # of the largest array that is read
-    for number, offset in read_offsets(region):
-        inner = others.intersection(symbols(offset))
-        if inner and outer in symbols(offset):
-            return None
-        if inner == others:
-            itemsize = max(itemsize, region.fusion.values[number].dtype.itemsize)
-    if not itemsize:
-        return None
-    least = LEAST_REPEATED if lanes * itemsize >= WIDE_BYTES else max(LEAST_REPEATED, REPEATED_BYTES // itemsize)
-    elements = product(loop.extent for loop in loops[1:])
-    return None if sizes.at_most(elements, least - 1, "few elements are repeated") else loops[0]
-
-
 def _launch(
     region: Region, setting: Setting, tiling: Tiling, repeats: Loop | None
 ) -> tuple[LaunchSpec, dict[Symbol, Extent]]:
     """Returns the launch, and the definitions of its integer parameters."""
     body, lanes = new_body(region, setting), setting.lanes
-    loops, threads = _loops(region)[0 if repeats is None else 1 :], tiling["threads"]
+    loops, threads = tuple(loop for loop in _loops(region) if loop is not repeats), tiling["threads"]
     positions = Positions(loops, lanes)
     across, count = tiling["across"] if repeats is None else 0, tiling["groups"]
     total, blocks = symbol("rows" if across else "groups"), symbol("blocks")

@@ -54,7 +54,7 @@ SMALL_PRODUCTS = ProductBounds(terms=16, rows=64, columns=64, alone=8)
 TILED_PRODUCTS = TiledProductBounds(
     {float32: 1 << 25, float16: 1 << 22, bfloat16: 1 << 22, float64: 1 << 20}, rows=8, columns=8,
     terms=SMALL_PRODUCTS.alone + 1, area=512, most_terms=512, regroups=True, narrow=64, narrow_rows=1 << 15,
-    fused_terms=128,
+    aligned=(256, 47), fused_terms=128,
 )  # fmt: skip
 """Small tiles fill the GPU and their terms are loaded at once. Of larger products cuBLAS reads the operands less often,
 and it multiplies halves and float64 on tensor cores. (H200)"""
