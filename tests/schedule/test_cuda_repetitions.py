@@ -20,16 +20,14 @@ from tracefuse.schedule.gpu import gpu_repetitions
         (lambda x: np.tile(np.exp(x), (3, 1, 1)), ((6, 10, 128),), 3),
         (lambda x, w: np.broadcast_to(x + 1, (5, *x.shape)) * w, ((40, 52), (5, 1, 1)), 5),
         (lambda x, w: np.tile(x, (2, 1)) + w, ((33, 53), (66, 53)), 0),
-        (lambda x: np.tile(x * 2, (1, 4)), ((33, 53),), 4),
-        (lambda x: np.tile(x * 2, (1, 1, 3)), ((5, 8, 64),), 3),
-        (lambda x, w: np.tile(x, (1, 2)) * w, ((33, 52), (33, 1)), 2),
+        (lambda x: np.tile(x * 2, (1, 4)), ((33, 53),), 0),
         (lambda x: np.tile(x[::-1], (17, 1)), ((33, 53),), 0),
     ],
 )
 def test_what_a_loop_repeats_is_read_once(
     function: Callable[..., Any], shapes: tuple[tuple[int, ...], ...], repetitions: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for least in ("LEAST_REPEATED", "REPEATED_BYTES", "LEAST_RUN"):
+    for least in ("LEAST_REPEATED", "REPEATED_BYTES"):
         monkeypatch.setattr(gpu_repetitions, least, 1)
     lowered = case(function, *(numbers(*shape) for shape in shapes)).check()
     (kernel,) = lowered.kernels

@@ -4,10 +4,10 @@ Flat grid: the groups are numbered through all loops, and adjacent threads take 
 tiles divide the innermost loop: a thread takes the same group of several rows, so values that the rows share are read
 once, and the row index is computed once per block. A block whose groups all exist needs no bounds test and issues all
 loads first. Where data decide which element of a row is read, the grid is flat: the elements of a block then come from
-few rows, which the L1 cache holds. If a loop repeats what is read, as in `np.tile`, the groups are numbered through the
-other loops, and a thread stores each repetition of what it read once. If all arrays are contiguous from their start,
-accesses are wide for any number of elements: the remainder after the last whole group is computed one element at a
-time.
+few rows, which the L1 cache holds. If the outermost loop repeats what is read, as in `np.tile`, the groups are numbered
+through the other loops, and a thread stores each repetition of what it read once. If all arrays are contiguous from
+their start, accesses are wide for any number of elements: the remainder after the last whole group is computed one
+element at a time.
 
 Must not know: CUDA C++.
 """
@@ -176,7 +176,7 @@ def _launch(
 ) -> tuple[LaunchSpec, dict[Symbol, Extent]]:
     """Returns the launch, and the definitions of its integer parameters."""
     body, lanes = new_body(region, setting), setting.lanes
-    loops, threads = tuple(loop for loop in _loops(region) if loop is not repeats), tiling["threads"]
+    loops, threads = _loops(region)[0 if repeats is None else 1 :], tiling["threads"]
     positions = Positions(loops, lanes)
     across, count = tiling["across"] if repeats is None else 0, tiling["groups"]
     total, blocks = symbol("rows" if across else "groups"), symbol("blocks")

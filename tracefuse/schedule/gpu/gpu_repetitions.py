@@ -1,4 +1,4 @@
-"""Loops that repeat what is read, as in `np.tile`: a thread stores each repetition of what it read once.
+"""An outermost loop that repeats what is read, as in `np.tile`: a thread stores each repetition of what it read once.
 
 Must not know: kernel IR, CUDA C++.
 """
@@ -12,36 +12,30 @@ from tracefuse.schedule.region_phases import Region
 from tracefuse.schedule.sizes import Sizes
 from tracefuse.schedule.transposed import read_offsets
 
-MOST_REPEATED, LEAST_REPEATED, LEAST_RUN = 16, 1 << 20, 128
-"""The most repetitions that a thread stores, the least elements of each, which fill the GPU, and of those that follow
-each other."""
+MOST_REPEATED, LEAST_REPEATED = 16, 1 << 20
+"""The most repetitions that a thread stores, and the least elements of each, which fill the GPU."""
 
 REPEATED_BYTES = 1 << 25
-"""What the outermost loop repeats has at least so many bytes, more than the L2 cache keeps, unless accesses are whole.
-(H200)"""
+"""What is repeated has at least so many bytes, more than the L2 cache keeps, unless accesses are whole. (H200)"""
 
 
 def repeated_loop(region: Region, lanes: int, sizes: Sizes) -> Loop | None:
-    """Returns a loop that repeats arrays that are large; guards their size.
+    """Returns the outermost loop if it repeats arrays that are large; guards their size.
 
-    Each repetition on its own would read them again. lanes: the elements of an access.
+    Each repetition on its own would read them from memory again. What inner loops repeat is in the caches, and the
+    stores of a thread would be apart. (H200) lanes: the elements of an access.
     """
-    if region.probe.indirect or region.probe.tests or region.memory.shared:
+    loops, probe = region.nest.loops, region.probe
+    if probe.indirect or probe.tests or region.memory.shared or len(loops) < 2:
         return None
-    loops = region.nest.loops
-    for position, loop in enumerate(loops[:-1]):
-        if not isinstance(loop.extent, int) or not 1 < loop.extent <= MOST_REPEATED:
-            continue
-        itemsize = _repeated_itemsize(region, loop)
-        if not itemsize:
-            continue
-        is_whole = lanes * itemsize >= WIDE_BYTES or position
-        least = LEAST_REPEATED if is_whole else max(LEAST_REPEATED, REPEATED_BYTES // itemsize)
-        if sizes.at_most(product(k.extent for k in loops if k is not loop), least - 1, "few elements are repeated"):
-            return None
-        run = product(k.extent for k in loops[position + 1 :])
-        return None if sizes.at_most(run, LEAST_RUN - 1, "short runs are repeated") else loop
-    return None
+    if not isinstance(loops[0].extent, int) or not 1 < loops[0].extent <= MOST_REPEATED:
+        return None
+    itemsize = _repeated_itemsize(region, loops[0])
+    if not itemsize:
+        return None
+    least = LEAST_REPEATED if lanes * itemsize >= WIDE_BYTES else max(LEAST_REPEATED, REPEATED_BYTES // itemsize)
+    elements = product(loop.extent for loop in loops[1:])
+    return None if sizes.at_most(elements, least - 1, "few elements are repeated") else loops[0]
 
 
 def _repeated_itemsize(region: Region, loop: Loop) -> int:
