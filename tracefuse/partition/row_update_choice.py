@@ -75,6 +75,8 @@ def _with_joined_axes(fusion: Fusion) -> Fusion:
         operands, results = (table, facts.index, facts.rows), split[0].outputs
         replaced[split[0].outputs[0]] = Node(node.op, operands, attributes, node.compute, results, node.where)
         dropped.add(facts.result)
+        if readers[facts.table] == [node] and facts.table not in fusion.outputs:
+            dropped.add(facts.table)
     if not replaced:
         return fusion
     nodes = (node for node in fusion.nodes if dropped.isdisjoint(node.outputs))
@@ -132,8 +134,9 @@ def _reached_from(fusion: Fusion, value: int) -> set[int]:
 
 
 def _is_copied_or_filled(fusion: Fusion, node: Node) -> bool:
-    """Whether a node copies a tensor or computes elements from no tensor, as the copy of the table does as well."""
+    """Whether a node copies or regroups a tensor, or computes elements from none, as the table's copy does as well."""
     is_copy = isinstance(node.op, Pointwise) and node.op.is_copy
+    is_copy = is_copy or (isinstance(node.op, Movement) and node.op.regroups)
     return is_copy or not any(fusion.values[number].is_tensor for number in node.inputs)
 
 

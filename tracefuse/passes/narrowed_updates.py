@@ -1,26 +1,30 @@
 """Updates through views: of `x = a[k]; x[i] = v`, only `a[k, i]` is written.
 
 Recorded, such an update makes the view with one element changed, and writes the whole view back to its array. In a loop
-over the elements of a row, each step would write the row. Of `x = a.T; x[i] = v`, it makes the whole array again.
+over the elements of a row, each step would write the row. Of `x = a.T; x[i] = v` or `x = a.reshape(-1); x[i] = v`, it
+makes the whole array again.
+
+Each movement that leads from a view back to its array is taken before the update, one after another: `flip` of what was
+written into `flip(a)` is `a`, written elsewhere. Later reads of the view are reads of the array.
 
 Must not know: segments, kernels.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Sequence
 
-from tracefuse.ir.extents import Extent, ceildiv
-from tracefuse.ir.fusion import Fusion, Node, Op
+from tracefuse.ir.extents import Extent
+from tracefuse.ir.fusion import Fusion, Node, Op, Shape
 from tracefuse.ir.op_kinds import Movement
-from tracefuse.ops.roles import BROADCAST, PERMUTE, SLICE, SQUEEZE
-from tracefuse.passes.rewriter import Rewriter, canonical_attribute
+from tracefuse.ops.roles import BROADCAST, FLIP, PERMUTE, RESHAPE, SLICE, SQUEEZE
+from tracefuse.passes.rewriter import Rewriter, canonical_attribute, needed_for, renamed
 from tracefuse.passes.slice_updates import MOST_SLICES, diagonal_axes
+from tracefuse.passes.written_ranges import Range, count_of, flipped, is_complete, regrouped, within
 
 _BOUNDS = ("start_indices", "end_indices", "strides")
-_Range: TypeAlias = tuple[Extent, Extent, Extent]
-"""The start, the end and the step of a slice on an axis."""
+_INVERSES: dict[Op, Op] = {BROADCAST: SQUEEZE, SQUEEZE: BROADCAST, PERMUTE: PERMUTE, FLIP: FLIP, RESHAPE: RESHAPE}
+"""The movement that undoes each movement of a view."""
 
 
 def narrow_updates(fusion: Fusion) -> Fusion:
@@ -40,72 +44,83 @@ class _Narrowing:
         self.fusion, self.rewriter = fusion, Rewriter(fusion)
         self.changes = False
         self.made_by: dict[int, Node] = {}
+        self.live = {output for node in needed_for(fusion, fusion.outputs) for output in node.outputs}
+        self.views: dict[int, tuple[Node, int]] = {}
+        """Of each view that was updated: the movement that makes it, and the updated array."""
+        self.made_again: dict[tuple[int, int], int] = {}
 
     def add(self, node: Node) -> None:
-        """Adds a node: in place of one that writes a view back, the writes of what changed in it."""
+        """Adds a node: in place of one that leads from an updated view to its array, the updates of the array."""
         before = len(self.rewriter.nodes)
-        if not (_is_write(node) and self._narrowed(node)) and not (node.op is PERMUTE and self._permuted(node)):
+        if self.views:
+            node = renamed(node, {operand: self._current(operand) for operand in node.inputs if operand in self.views})
+        leads_back = _is_write(node) or node.op in _INVERSES
+        if not (leads_back and node.outputs[0] in self.live and self._narrowed(node)):
             self.rewriter.keep(node)
+        self._remember(before)
+
+    def _remember(self, before: int) -> None:
         self.made_by.update((output, made) for made in self.rewriter.nodes[before:] for output in made.outputs)
 
+    def _current(self, view: int) -> int:
+        """Returns an updated view as a movement of its array as it is now."""
+        if view not in self.views:
+            return view
+        moved, array = self.views[view]
+        array = self._current(array)
+        if (view, array) not in self.made_again:
+            before, kind = len(self.rewriter.nodes), self.fusion.values[view].dtype
+            (number,) = self.rewriter.node(moved.op, (array,), moved.attributes, kind, (kind,), where=moved.where)
+            self.rewriter.mark(number, view)
+            self.made_again[view, array] = number
+            self._remember(before)
+        return self.made_again[view, array]
+
     def _narrowed(self, node: Node) -> bool:
-        """Adds the updates of a view as updates of its array; returns False if the node writes no view back."""
-        array, written = node.operands
-        if not isinstance(array, int) or not isinstance(written, int):
+        """Adds the updates of a view as updates of its array; returns False if the node leads back from no view."""
+        written = node.operands[-1]
+        if not isinstance(written, int):
             return False
-        value, back = self._way_back(written)
-        writes, value = self._writes(value)
-        axes = self._axes(back)
-        if not writes or self._view(value, node) != axes or self.rewriter.values[value].dtype is not node.compute:
+        writes, view = self._writes(written)
+        moved = self.made_by.get(view)
+        if not writes or moved is None or not self._undoes(node, moved):
             return False
-        outer = list(zip(*(node.attributes[name] for name in _BOUNDS), strict=True))
-        return self._write_apart(node, array, writes, back, outer)
-
-    def _permuted(self, node: Node) -> bool:
-        """Adds the updates of a permuted array as updates of that array; returns False if the node is no such array."""
-        value, back = self._way_back(node.inputs[0])
-        back.append(node)
-        writes, value = self._writes(value)
-        moves, array = self._moves(value, (PERMUTE,))
-        axes = self._axes(back)
-        if not writes or any(moved.op is not PERMUTE for moved in back) or _inverse(moves, len(axes)) != axes:
+        changed = [self._changed(moved, write) for write in writes]
+        if None in changed:
             return False
-        outer = [(0, extent, 1) for extent in self.rewriter.values[array].shape]
-        return self._write_apart(node, array, writes, back, outer)
-
-    def _write_apart(
-        self, node: Node, array: int, writes: Sequence[Node], back: Sequence[Node], outer: Sequence[_Range]
-    ) -> bool:
-        """Adds the updates of a view as updates of an array, of which it is the slice `outer`; False if they cannot be.
-
-        node: gives the array with all updates. back: the movements from the view to the slice.
-        """
-        axes = self._axes(back)
-        bounds = [_composed(outer, write, axes) for write in writes]
-        if None in bounds:
-            return False
-        for write, changed in zip(writes, bounds, strict=True):
-            assert changed is not None
-            value, rewriter = write.operands[1], self.rewriter
-            for moved in back:
-                assert isinstance(value, int)
-                kind = rewriter.values[value].dtype
-                (value,) = rewriter.node(moved.op, (value,), moved.attributes, kind, (kind,), where=write.where)
-            (array,) = rewriter.node(
-                write.op, (array, value), {**write.attributes, **changed}, write.compute,
-                (rewriter.values[array].dtype,), where=write.where, numbers=node.outputs if write is writes[-1] else (),
-            )  # fmt: skip
+        array = moved.inputs[0]
+        for write, ranges in zip(writes, changed, strict=True):
+            assert ranges is not None
+            array = self._write(node, write, array, ranges, is_last=write is writes[-1])
         self.rewriter.values[array] = self.fusion.values[array]  # with its name
+        if written in self.fusion.values:
+            self.views[written] = (moved, array)
         self.changes = True
         return True
 
-    def _way_back(self, value: int) -> tuple[int, list[Node]]:
-        """Returns the value of a view that is written back, and the movements to the shape of the slice, in order."""
-        back: list[Node] = []
-        while (moved := self.made_by.get(value)) is not None and moved.op in (BROADCAST, PERMUTE):
-            back.insert(0, moved)
-            (value,) = moved.inputs
-        return value, back
+    def _write(self, node: Node, write: Node, array: int, ranges: Sequence[Range], is_last: bool) -> int:
+        """Adds an update of the array to which `node` leads; returns the updated array."""
+        value, rewriter = write.operands[1], self.rewriter
+        assert isinstance(value, int)
+        kind = rewriter.values[value].dtype
+        attributes = self._way_of_elements(node, write, ranges)
+        if attributes is not None:
+            (value,) = rewriter.node(node.op, (value,), attributes, kind, (kind,), where=write.where)
+        bounds = dict(zip(_BOUNDS, zip(*ranges, strict=True), strict=True)) if ranges else dict.fromkeys(_BOUNDS, ())
+        (number,) = rewriter.node(
+            write.op, (array, value), {**write.attributes, **bounds}, write.compute, (rewriter.values[array].dtype,),
+            where=write.where, numbers=node.outputs if is_last else (),
+        )  # fmt: skip
+        return number
+
+    def _way_of_elements(self, node: Node, write: Node, ranges: Sequence[Range]) -> dict[str, object] | None:
+        """Returns the attributes of the movement from what is written in a view to its array; None if there is none."""
+        if node.op is RESHAPE:
+            return {**node.attributes, "new_shape": tuple(map(count_of, ranges))}
+        if node.op is FLIP:
+            several = tuple(axis for axis in node.attributes["dims"] if count_of(ranges[axis]) != 1)
+            return {**node.attributes, "dims": several} if several else None
+        return None if _is_write(node) else dict(node.attributes)
 
     def _writes(self, value: int) -> tuple[list[Node], int]:
         """Returns the updates of a view in order, and the view before them."""
@@ -119,68 +134,60 @@ class _Narrowing:
             value = before
         return writes, value
 
-    def _axes(self, back: Sequence[Node]) -> tuple[int | None, ...]:
-        """Returns the axis of the view that each axis of the slice is; None for one that the view lacks."""
-        if not back:
-            return ()
-        axes: list[int | None] = list(range(len(self.rewriter.values[back[0].inputs[0]].shape)))
-        for node in back:
-            if node.op is PERMUTE:
-                axes = [axes[k] for k in node.attributes["dims"]]
-            else:
-                kept = iter(axes)
-                axes = [None if is_new else next(kept) for is_new in node.attributes["is_broadcast_dim"]]
-        return tuple(axes)
+    def _undoes(self, node: Node, moved: Node) -> bool:
+        """Whether a node leads from a view back to the array that a movement has made it of."""
+        if _is_write(node):
+            same = (
+                moved.op is SLICE and moved.inputs[0] == node.operands[0] and self._bounds(moved) == self._bounds(node)
+            )
+            return same and self.rewriter.values[moved.outputs[0]].dtype is node.compute
+        if _INVERSES.get(moved.op) is not node.op:
+            return False
+        of, back = moved.attributes, node.attributes
+        if node.op is RESHAPE:
+            return self._shape(moved.inputs[0]) == tuple(map(self.fusion.canonical, back["new_shape"]))
+        if node.op is PERMUTE:
+            return all(of["dims"][axis] == k for k, axis in enumerate(back["dims"]))
+        if node.op is FLIP:
+            return set(of["dims"]) == set(back["dims"])
+        inserted, dropped = (of, back) if node.op is SQUEEZE else (back, of)
+        return {k for k, is_new in enumerate(inserted["is_broadcast_dim"]) if is_new} == set(dropped["dims"])
 
-    def _view(self, value: int, node: Node) -> tuple[int | None, ...] | None:
-        """Returns `_axes` of a view of the slice that a node writes, made from the array before; None for others."""
-        moves, value = self._moves(value, (SQUEEZE, PERMUTE))
-        read = self.made_by.get(value)
-        if read is None or read.op is not SLICE or read.inputs[0] != node.operands[0]:
-            return None
-        bounds = [
-            canonical_attribute(self.fusion, tuple(one.attributes[name] for name in _BOUNDS)) for one in (read, node)
-        ]
-        if bounds[0] != bounds[1]:
-            return None
-        return _inverse(moves, len(node.attributes["strides"]))
+    def _changed(self, moved: Node, write: Node) -> list[Range] | None:
+        """Returns the ranges of an array that a write into a view of it changes; None if they are not known."""
+        ranges: list[Range | None] = list(self._bounds(write))
+        of, array = moved.attributes, self._shape(moved.inputs[0])
+        if moved.op is SLICE:
+            ranges = [within(*pair) for pair in zip(self._bounds(moved), self._bounds(write), strict=True)]
+        elif moved.op is PERMUTE:
+            ranges = [ranges[of["dims"].index(axis)] for axis in range(len(array))]
+        elif moved.op is FLIP:
+            for axis in of["dims"]:
+                ranges[axis] = flipped(self._bounds(write)[axis], array[axis])
+        elif moved.op is SQUEEZE:
+            kept = iter(ranges)
+            ranges = [(0, 1, 1) if axis in of["dims"] else next(kept) for axis in range(len(array))]
+        elif moved.op is BROADCAST:
+            inserted = of["is_broadcast_dim"]
+            if any(is_new and not is_complete(r, 1) for is_new, r in zip(inserted, self._bounds(write), strict=True)):
+                return None
+            ranges = [r for is_new, r in zip(inserted, ranges, strict=True) if not is_new]
+        else:
+            return regrouped(self._bounds(write), self._shape(write.outputs[0]), array)
+        known = [r for r in ranges if r is not None]
+        return known if len(known) == len(ranges) else None
 
-    def _moves(self, value: int, ops: Sequence[Op]) -> tuple[list[Node], int]:
-        """Returns the movements by some ops that make a value, in order, and what they move."""
-        moves: list[Node] = []
-        while (moved := self.made_by.get(value)) is not None and moved.op in ops:
-            moves.insert(0, moved)
-            (value,) = moved.inputs
-        return moves, value
+    def _bounds(self, node: Node) -> list[Range]:
+        """Returns the range of each axis that a node reads or writes."""
+        entries: tuple[tuple[Extent, ...], ...] = canonical_attribute(
+            self.fusion, tuple(tuple(node.attributes[name]) for name in _BOUNDS)
+        )
+        return list(zip(*entries, strict=True))
 
-
-def _inverse(moves: Sequence[Node], rank: int) -> tuple[int | None, ...]:
-    """Returns the axis of a view that each axis of what was moved to it is; None for one that the view lacks."""
-    axes = list(range(rank))
-    for moved in moves:
-        dims = moved.attributes["dims"]
-        axes = [axes[k] for k in dims] if moved.op is PERMUTE else [a for k, a in enumerate(axes) if k not in dims]
-    return tuple(axes.index(axis) if axis in axes else None for axis in range(rank)) if moves else ()
+    def _shape(self, value: int) -> Shape:
+        return tuple(map(self.fusion.canonical, self.rewriter.values[value].shape))
 
 
 def _is_write(node: Node) -> bool:
     is_slice = isinstance(node.op, Movement) and node.op.slices == "written"
     return is_slice and not diagonal_axes(node) and all(name in node.attributes for name in _BOUNDS)
-
-
-def _composed(
-    outer: Sequence[_Range], write: Node, axes: Sequence[int | None]
-) -> Mapping[str, tuple[Extent, ...]] | None:
-    """Returns the bounds of what `write` changes in the array of which the view is the slice `outer`."""
-    inner = list(zip(*(write.attributes[name] for name in _BOUNDS), strict=True))
-    bounds: list[_Range] = []
-    for axis, (start, end, step) in zip(axes or range(len(inner)), outer, strict=True):
-        if axis is None:
-            bounds.append((start, end, step))
-            continue
-        first, last, by = inner[axis]
-        if not isinstance(step, int) or not isinstance(by, int) or step < 1 or by < 1:
-            return None
-        begin = start + step * first
-        bounds.append((begin, begin + step * by * (ceildiv(last - first, by) - 1) + 1, step * by))
-    return dict(zip(_BOUNDS, zip(*bounds, strict=True), strict=True))

@@ -5,7 +5,8 @@ LLVM compiles the first of them as it is. The second, and those after it, are co
 place of the constants, and each is linked with a table of its own.
 
 The table holds no constant that LLVM computes with in another form, which could round otherwise (powers of two), that
-bounds a loop, that divides integers, or that takes part in a reduction, whose order LLVM chooses.
+bounds a loop, that divides integers, or that takes part in a reduction, whose order LLVM chooses. Nor does it hold the
+distance of the elements that a vector loop accesses, without which LLVM has no vectors of them.
 """
 
 from __future__ import annotations
@@ -94,6 +95,8 @@ class _Replaced:
     def __init__(self) -> None:
         self.values: list[float] = []
         self.dtypes: list[dtypes.DType] = []
+        # The variables of vector loops, and positions that differ between their iterations.
+        self._positions: set[str] = set()
 
     def statements(self, body: tuple[ir.Statement, ...]) -> tuple[ir.Statement, ...]:
         return tuple(self.statement(s) for s in body if not isinstance(s, ir.Comment))
@@ -101,11 +104,15 @@ class _Replaced:
     def statement(self, s: ir.Statement) -> ir.Statement:
         match s:
             case ir.Let() | ir.Declare() | ir.Assign():
+                if isinstance(s, ir.Let) and s.variable.dtype is dtypes.int64 and self._differs(s.value):
+                    self._positions.add(s.variable.name)
                 return replace(s, value=self.expression(s.value, False))
             case ir.Store():
                 index = self.index(s.buffer, s.index)
                 return replace(s, index=index, value=self.expression(s.value, True))
             case ir.For():
+                if s.kind == "vector":
+                    self._positions.add(s.variable.name)
                 return replace(s, body=self.statements(s.body))
             case ir.If():
                 condition = self.expression(s.condition, False)
@@ -120,13 +127,26 @@ class _Replaced:
                 self.dtypes.append(e.dtype)
                 return ir.Variable(f"{_PREFIX}{len(self.values) - 1}", e.dtype)
             case ir.Call():
-                is_operation = e.name in _OPERATIONS
+                is_operation = e.name in _OPERATIONS and not (e.name == "mul" and any(map(self._differs, e.arguments)))
                 return replace(e, arguments=tuple(self.expression(a, is_operation) for a in e.arguments))
             case ir.Cast():
                 return replace(e, argument=self.expression(e.argument, False))
             case ir.Load():
                 return replace(e, index=self.index(e.buffer, e.index))
         return e
+
+    def _differs(self, e: ir.Expression) -> bool:
+        """Return whether a position differs between the iterations of a vector loop."""
+        waiting = [e]
+        while waiting:
+            part = waiting.pop()
+            if isinstance(part, ir.Variable) and part.name in self._positions:
+                return True
+            if isinstance(part, ir.Call):
+                waiting += part.arguments
+            elif isinstance(part, ir.Cast):
+                waiting.append(part.argument)
+        return False
 
     def index(self, buffer: ir.Buffer, index: ir.Expression) -> ir.Expression:
         """Return an index with variables; those of local arrays stay constants, so that elements are registers."""

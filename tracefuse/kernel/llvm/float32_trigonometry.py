@@ -18,13 +18,12 @@ _MOST = 131072.0
 """The largest angle that float32 reduces. Quarter turns up to it have 17 bits."""
 # pi / 2 as a sum of three float32 numbers; each is a multiple of the last bit of the one before it.
 _HALF_PI = (1.5707963705062866, -4.371138828673793e-08, -1.7151245100058819e-15)
-# (sin(r) - r) / r**3, (cos(r) - 1 + r**2 / 2) / r**4 and (tan(r) - r) / r**3 as polynomials in r**2 on [0, pi / 4].
+# (sin(r) - r) / r**3 and (cos(r) - 1 + r**2 / 2) / r**4 as polynomials in r**2 on [0, pi / 4].
 _SINE = (-0.16666666663373741, 0.008333331691203202, -0.000198399895773847, 2.7237577241177232e-06)
 _COSINE = (0.04166666440691311, -0.0013888254915538887, 2.4537750767028216e-05)
-_TANGENT = (
-    *(0.33333333277564475, 0.13333344655070106, 0.05396451389386759, 0.02191610579957729),
-    *(0.008581621096844032, 0.004496800749635989, -9.097812783175722e-05, 0.0018344308485809366),
-)
+# (tan(r) - r) / r**3 as a ratio of two such polynomials: the first, and (the second - 1) / r**2.
+_TANGENT_ABOVE = (0.33333333213269156, -0.014896323398882836)
+_TANGENT_BELOW = (-0.4446890226664594, 0.015971078975532697)
 
 
 def _quadrant(x: LlvmValue) -> tuple[Words, LlvmValue]:
@@ -81,20 +80,13 @@ def cos(x: LlvmValue) -> LlvmValue:
 
 @FUNCTIONS.define("tf.tan.float", "float", "float")
 def tan(x: LlvmValue) -> LlvmValue:
-    """A polynomial, or minus its inverse, which takes its rounding error into account. 0.9 ulp."""
+    """A ratio of two polynomials, or minus its inverse. 1.8 ulp."""
     r, quadrant = _quadrant(x)
-    square = two_product(r.high, r.high)
-    z = square.high
-    cube = two_product(z, r.high)
-    # The lower word counts times 1 + tan(r)**2, about 1 + 1.6 r**2, that of the cube times about 0.4.
-    low = (z * r.low).fused(1.6, square.low.fused(r.high, cube.low).fused(0.4, r.low))
-    tail = cube.high.fused(x.builder.polynomial(z, _TANGENT), low)
-    near = r.high + tail
-    low = tail - (near - r.high)
-    inverse = -1.0 / near
-    error = fma(inverse, near, near.like(1.0))
-    outer = inverse.fused(inverse.fused(low, error), inverse)
-    result = (quadrant & 1).compare("ne", 0).select(outer, near)
+    z = r.high * r.high
+    above = (z * r.high) * x.builder.polynomial(z, _TANGENT_ABOVE)
+    below = z.fused(x.builder.polynomial(z, _TANGENT_BELOW), 1.0)
+    near = r.high + (above / below + r.low)
+    result = (quadrant & 1).compare("ne", 0).select(-1.0 / near, near)
     result = x.compare("oeq", 0.0).select(x, result)
     return x.builder.replaced_if_rare(_is_large(x), "tf.tan.large.float", result, x)
 

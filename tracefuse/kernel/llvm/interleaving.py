@@ -104,6 +104,15 @@ def _waits(body: tuple[ir.Statement, ...]) -> bool:
     return False
 
 
+def has_functions(body: tuple[ir.Statement, ...]) -> bool:
+    """Return whether statements evaluate functions of many instructions."""
+    return any(
+        _of_call(call) > 1
+        for s in ir.walk_statements(body) if isinstance(s, ir.Let | ir.Declare | ir.Store | ir.Accumulate)
+        for call in _calls(s.value)
+    )  # fmt: skip
+
+
 def is_long(body: tuple[ir.Statement, ...]) -> bool:
     """Return whether statements compare elements or evaluate functions: many instructions for a single element."""
     values = (

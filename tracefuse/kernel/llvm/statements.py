@@ -9,9 +9,8 @@ accumulator, which LLVM may vectorize, and `nsz arcp afn` with fast math.
 
 from __future__ import annotations
 
-from segments.lazy_dataclasses import dataclass, replace
+from segments.lazy_dataclasses import replace
 from tracefuse import dtypes
-from tracefuse.dtypes import DType
 from tracefuse.errors import InternalError
 from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.llvm import linked_calls, scalar_ops
@@ -23,8 +22,9 @@ from tracefuse.kernel.llvm.loop_metadata import Metadata
 from tracefuse.kernel.llvm.masked_rests import masked_vectors
 from tracefuse.kernel.llvm.masked_vectors import MaskedVectors
 from tracefuse.kernel.llvm.nested_loops import carries_states, has_loop, has_one_iteration, has_vector_loop
+from tracefuse.kernel.llvm.prefetched_lines import prefetch
 from tracefuse.kernel.llvm.scalar_ops import memory_type, register_type
-from tracefuse.kernel.llvm.text_builder import Builder, LlvmValue, Processor, vector_type
+from tracefuse.kernel.llvm.text_builder import Builder, LlvmValue, Mutable, Processor, vector_type
 from tracefuse.kernel.llvm.vector_loops import emit_in_vectors
 
 _ACCUMULATE = {"add": "fadd", "mul": "fmul"}
@@ -36,15 +36,6 @@ ROOM_BEHIND = 64
 _LARGEST_INDEX_CONSTANT = 1 << 31
 _INDEX_OPERATIONS = {"add": "add", "sub": "sub", "mul": "mul"}
 _CHOICES = ("select", "minimum", "maximum")
-
-
-@dataclass(frozen=True, slots=True)
-class Mutable:
-    """A variable in a stack slot, which LLVM promotes to registers. lanes: of a vector, 0 for another value."""
-
-    pointer: str
-    dtype: DType
-    lanes: int = 0
 
 
 def is_scratch(buffer: ir.Buffer) -> bool:
@@ -71,6 +62,8 @@ class Emitter:
         self.access_group: str | None = None
         # Of the innermost vector loop that is being emitted.
         self.invariants: HiddenInvariants | None = None
+        # The loops of the kernel around the statement that is being emitted.
+        self.enclosing = 0
         self.divisions = HoistedDivisions(kernel)
         # The accesses of the iteration of a vector loop that is being emitted in vectors.
         self.vectors: MaskedVectors | None = None
@@ -196,6 +189,8 @@ class Emitter:
                     self.assign(s.variable, self.accumulated(s, self.read(s.variable), value))
             case ir.Store():
                 self._store(s)
+            case ir.Prefetch():
+                prefetch(self, s)
             case ir.Copy():
                 self._copy(s)
             case ir.Transpose():
@@ -307,7 +302,9 @@ class Emitter:
             self.statements(s.body)
             return
         outer = self.divisions.begin_loop(self, s.variable, s.body)
+        self.enclosing += 1
         self._loop(s)
+        self.enclosing -= 1
         self.divisions.end_loop(outer)
 
     def _loop(self, s: ir.For) -> None:

@@ -10,7 +10,7 @@ from tracefuse import dtypes
 from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.llvm import float32_math, scalar_ops
 from tracefuse.kernel.llvm.hidden_invariants import HiddenInvariants, parts
-from tracefuse.kernel.llvm.interleaving import PLAIN, known_trips
+from tracefuse.kernel.llvm.interleaving import PLAIN, has_functions, known_trips
 from tracefuse.kernel.llvm.plain_loops import inlined, slope
 from tracefuse.kernel.llvm.short_rows import ShortRow, bound_of, row_of
 from tracefuse.kernel.llvm.strided_windows import Access, StridedPlace, StridedWindows, are_stored_together
@@ -161,8 +161,14 @@ class VectorBody:
 
         Sums in local arrays are not stored for good.
         """
+        if self._has_functions:
+            return False
         stores = sum(access.stores and access.buffer.space != "local" for access in self._accesses)
         return 0 < self._gathered() < _GATHERED * stores
+
+    @functools.cached_property
+    def _has_functions(self) -> bool:
+        return has_functions(self.statements)
 
     def _gathered(self) -> int:
         """Return how many loads are of elements far from all others."""
@@ -222,11 +228,12 @@ class VectorBody:
     def _windows_are_possible(self) -> bool:
         """Return whether stores are of adjacent elements, or of all elements of windows together.
 
-        At some distances LLVM's code for windows is faster.
+        At some distances LLVM's code for windows is faster, but not that of functions.
         """
         windows = {self.windows.of(a.place): a.stores for a in self._accesses if a.place is not None}
         return all(
-            not window.has_many_shuffles and (not stores or are_stored_together(window, self._accesses, _is_apart))
+            (self._has_functions or not window.has_many_shuffles)
+            and (not stores or are_stored_together(window, self._accesses, _is_apart))
             for window, stores in windows.items()
         )
 
@@ -244,6 +251,8 @@ class VectorBody:
                 return False
             case ir.Store() if s.block is not None or (self.step(s.index) != 1 and self.distance(s.index) is None):
                 return False
+            case ir.Prefetch():
+                return isinstance(self.distance(s.index), ir.Constant)
             case ir.Let() | ir.Store() | ir.Accumulate() | ir.Comment() | ir.Declare() | ir.Assign():
                 return all(map(self._has_form, self._values(s)))
         return False

@@ -20,6 +20,7 @@ from segments.lazy_dataclasses import dataclass, replace
 from tracefuse.dtypes import int64
 from tracefuse.ir.extents import Extent, floordiv, maximum, minimum, product, substitute, symbol, symbols
 from tracefuse.ir.fusion import Node, Shape
+from tracefuse.ir.op_kinds import Pointwise
 from tracefuse.kernel.kernel_ir import Allocate, Buffer, Load, Store
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.column_runs import ColumnRuns, column_runs
@@ -45,6 +46,7 @@ from tracefuse.schedule.reduction_states import Accumulator, new_accumulator
 from tracefuse.schedule.refusal_codes import RegionRefusal, ScheduleRefusal
 from tracefuse.schedule.region_phases import Region, combining
 from tracefuse.schedule.scopes import Key
+from tracefuse.schedule.sizes import Sizes
 from tracefuse.schedule.template import Template
 from tracefuse.schedule.transposed import is_known
 
@@ -66,6 +68,11 @@ MOST_BESIDE_ROWS = (8, 4)
 """The most columns where an element meets a value of its row, which lanes of several rows gather: with expensive ops,
 and without any. Beyond, a row that is read by itself takes .1 to .9 of the time (100,000 elements, one thread).
 """
+
+MOST_OF_MANY, LEAST_OF_MANY = 8, 1 << 11
+MOST_NARROW, LEAST_NARROW, NARROW_LANES = 4, 160, 32
+"""Of more matrices: the most columns, and the fewest elements of a matrix; with fewer elements in narrower rows, where
+each takes long, so that the joins of lanes take less."""
 
 CHUNK = 1 << 15
 MOST_CHUNKS = 64
@@ -100,6 +107,9 @@ def _accepts(problem: CpuProblem) -> Verdict:
         return FewColumnsRefusal.SEVERAL_LOOPS()
     rows, columns = nest.loops[-2:]
     meets_rows = runs.run == 1 and _meets_rows(runs.region, rows, columns)
+    matrices = product(loop.extent for loop in nest.loops[:-2])
+    if not sizes.at_most(matrices, FEW_MATRICES, "few matrices are split over the workers"):
+        return _many_matrices(runs, sizes, matrices) if not meets_rows else FewColumnsRefusal.MANY_MATRICES()
     most = MOST_BESIDE_ROWS[is_light(runs.region)] if meets_rows else MOST_COLUMNS
     elements = rows.extent * columns.extent
     # Of no columns, many rows are no work.
@@ -113,10 +123,29 @@ def _accepts(problem: CpuProblem) -> Verdict:
         if sizes.at_most(bound, -1, "the rows of several phases are not divided"):
             return FewColumnsRefusal.FILLS_VECTORS(columns=columns.extent)
         lanes = MOST_OF_PHASES
-    matrices = product(loop.extent for loop in nest.loops[:-2])
-    if not sizes.at_most(matrices, FEW_MATRICES, "few matrices are split over the workers"):
-        return FewColumnsRefusal.MANY_MATRICES(matrices=matrices)
     return yes(_FewColumns(runs, lanes))
+
+
+def _many_matrices(runs: ColumnRuns, sizes: Sizes, matrices: Extent) -> Verdict:
+    """Judges matrices enough for the workers: their rows fill vectors together, if the joins of lanes are few."""
+    rows, columns = runs.region.nest.loops[-2:]
+    elements = rows.extent * columns.extent
+    bound = minimum(MOST_OF_MANY - columns.extent, elements - LEAST_OF_MANY)
+    if runs.run == 1 and not sizes.at_most(bound, -1, "rows of many matrices are read one by one"):
+        return yes(_FewColumns(runs, LANES))
+    bound = minimum(MOST_NARROW - columns.extent, elements - LEAST_NARROW)
+    if runs.run == 1 and _is_slow(runs.region) and not sizes.at_most(bound, -1, "matrices have few rows"):
+        return yes(_FewColumns(runs, NARROW_LANES))
+    return FewColumnsRefusal.MANY_MATRICES(matrices=matrices)
+
+
+def _is_slow(region: Region) -> bool:
+    """Whether an element takes long: it is compared with its position, or its functions are expensive."""
+    nodes = region.fusion.nodes
+    parts = (part for phase in region.reductions for node in phase for part in combining(node).state_parts)
+    return any(part.lift == "index" for part in parts) or any(
+        isinstance(node.op, Pointwise) and node.op.expensive for node in nodes
+    )
 
 
 def _meets_rows(region: Region, rows: Loop, columns: Loop) -> bool:
@@ -221,7 +250,7 @@ def _launch(split: _ColumnGroups, phase: int, name: str, contract: bool) -> Laun
         for earlier in range(phase):
             keep_column_values(body, region, earlier, split.columns)
         if split.in_group != 1:
-            body.bind(split.in_group, body.index.code(floordiv(LANES, split.inner.extent)))
+            body.bind(split.in_group, body.index.code(floordiv(split.most, split.inner.extent)))
         _copy_to_lanes(body, split)
         _tabulate_rows(body, split)
         scratch += _chunk(body, split, phase, chunk)

@@ -10,10 +10,11 @@ Must not know: LLVM.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 
 from segments import Verdict, yes
 from segments.lazy_dataclasses import dataclass, replace
-from tracefuse.ir.extents import Extent, ceildiv, minimum, product, substitute, symbol
+from tracefuse.ir.extents import Extent, Symbol, ceildiv, minimum, product, substitute, symbol
 from tracefuse.ir.row_major import delinearize, linearize
 from tracefuse.kernel.kernel_ir import Allocate, Buffer, Load, Store
 from tracefuse.schedule.body import Body
@@ -125,7 +126,7 @@ def _lower(problem: CpuProblem, rows: _ShortRows) -> Lowered:
     joined = region.placed(values)
     joined = replace(joined, nest=replace(joined.nest, loops=(*rows.outer, group, lane)))
     joined = replace(joined, streamed=streamed_outputs(joined, lane, problem.sizes))
-    launch = _launch(joined, rows, group, lane, coordinates[1:], f"{problem.name}_joined_rows", problem.contract)
+    launch = _launch(joined, rows, group, lane, values, f"{problem.name}_joined_rows", problem.contract)
     return problem.finish([launch])
 
 
@@ -133,12 +134,12 @@ JOINED_ROWS = Template("joined_rows", _accepts, _lower, writes_in_place=True)
 
 
 def _launch(
-    region: Region, rows: _ShortRows, group: Loop, lane: Loop, inner: tuple[Extent, ...], name: str, contract: bool
-) -> LaunchSpec:
-    """Emits a task of GROUPS long rows. inner: the indices of the loops of a row at a lane."""
+    region: Region, rows: _ShortRows, group: Loop, lane: Loop, values: Mapping[Symbol, Extent], name: str,
+    contract: bool,
+) -> LaunchSpec:  # fmt: skip
+    """Emits a task of GROUPS long rows. values: the indices of the loops over rows and of a row, at a lane."""
     body = new_body(region)
     grid, task = open_grid(body, rows.outer, ceildiv(group.extent, GROUPS))
-    values = {loop.symbol: at for loop, at in zip(rows.inner, inner, strict=True)}
     for number, coordinates in rows.repeated:
         buffer = _repeat(body, rows, (number, coordinates), lane.extent)
         body.cached[number, tuple(substitute(c, values) for c in coordinates)] = (buffer, lane.index)

@@ -10,6 +10,7 @@ import numpy as np
 from tracefuse import dtypes, source
 from tracefuse.dtypes import DType, dtype_of
 from tracefuse.errors import DtypeError, NoElementsError, OutOfRangeError, ScalarError, ShapeError
+from tracefuse.frontend.numpy_api.algebra.few_taps import few_taps, sum_of_windows
 from tracefuse.frontend.numpy_api.library_calls.whole_array_calls import as_operand, as_strong, call_whole, op_named
 from tracefuse.frontend.numpy_api.registration.registry import Functions
 from tracefuse.frontend.tracer.array_ops import arithmetic, shaping, traced_ops
@@ -240,6 +241,9 @@ def _windows(name: str, a: Any, v: Any, mode: str) -> Any:
     first, second = (as_operand(x) for x in (a, v))
     one, other = (x.extents[0] if x.extents else 1 for x in (first, second))
     is_longer = first.recorder.decide(other, "<=", one, f"which vector of np.{name} is longer")
+    if is_longer and (count := few_taps(name, first, second, mode)):
+        taps = [second[k] for k in range(count)]
+        return sum_of_windows(first, taps[::-1] if name == "convolve" else [np.conj(tap) for tap in taps], mode)
     operands, attributes = {"a": first, "v": second}, {"mode": mode, "first_is_longer": is_longer}
     return call_whole(op_named(name), f"np.{name}", {**operands, **attributes})
 

@@ -88,8 +88,8 @@ def _extreme(name: str, a: Any, axis: Any, out: Any, keepdims: Any, initial: Any
         initial = complex(least, least) if x.value.dtype.is_complex else least
     result = traced_ops.reduce(name, x, axis, None, None, keepdims, initial=initial, where=where)
     if not is_array or has_nan or not has_initial:
-        # A maximum of floats beside one of floats, since loops that also reduce booleans are not vectorized.
-        kind: Any = np.float64 if x.value.dtype.is_complex else x.value.dtype.numpy.type
+        # A maximum of integers of the same size, since loops that also reduce booleans are not vectorized.
+        kind: Any = {2: np.int16, 4: np.int32}.get(x.value.dtype.itemsize, np.int64)
         numbers = np.where(is_nan, kind(0), kind(1))
         seen = traced_ops.reduce(
             "max", numbers, axis, None, None, keepdims, initial=0, where=None if is_array else where
