@@ -32,12 +32,13 @@ from segments.verify import verify
 class Program:
     """An immutable host program. `inputs` include the extents; `verify` checks the program and `str` prints it."""
 
-    __slots__ = ("inputs", "instructions", "outputs")
+    __slots__ = ("_is_verified", "inputs", "instructions", "outputs")
 
     def __init__(self, inputs: Sequence[int], outputs: Sequence[int], instructions: Sequence[Instruction]) -> None:
         self.inputs = tuple(inputs)
         self.outputs = tuple(outputs)
         self.instructions = tuple(instructions)
+        self._is_verified = False
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Program):
@@ -74,7 +75,9 @@ class Program:
         Streams: a stream reads, writes or releases memory that another stream accessed only after waiting for it. At
         the end the caller's stream is current and has waited for everything that the outputs depend on.
         """
-        verify(self.inputs, self.outputs, self.instructions)
+        if not self._is_verified:
+            verify(self.inputs, self.outputs, self.instructions)
+            self._is_verified = True
 
 
 class ProgramBuilder:

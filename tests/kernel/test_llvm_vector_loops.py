@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -74,6 +75,19 @@ def test_functions_with_rare_paths_do_not_take_them_for_elements_behind_the_last
         np.testing.assert_allclose(fused(x), np.log(x) + np.tan(x), rtol=1e-13, atol=1e-15)
         x[-1] = 1e300
         np.testing.assert_allclose(fused(x), np.log(x) + np.tan(x), rtol=1e-13)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_elements_that_registers_leave_are_computed_by_linked_functions_with_the_same_bits(dtype: type) -> None:
+    fused = fuse(lambda x: np.tan(x) * x**0.45)
+    x = np.random.default_rng(3).random(1003).astype(dtype) * 100
+    assert re.search(r"^declare .*\.v\d+\.linked\(", fused.segments(x)[0].source, re.MULTILINE)
+    np.testing.assert_array_equal(fused(np.roll(x, 3))[:3], fused(x)[-3:])
+
+
+def test_rows_call_no_linked_functions_which_would_take_as_long_as_their_elements() -> None:
+    fused = fuse(lambda x: np.tan(x).sum(axis=1))
+    assert ".linked(" not in fused.segments(np.ones((300, 15)))[0].source
 
 
 def test_functions_with_rare_paths_of_the_narrowest_elements() -> None:

@@ -135,6 +135,19 @@ class Store:
 
 
 @dataclass(frozen=True, slots=True)
+class Prefetch:
+    """Asks for buffer[index] before it is read or written, in a vector loop of the CPU; changes no values.
+
+    index: may be outside of the buffer. Grows by a constant number of elements with each iteration, which asks for all
+    of them. writes: the elements will be written.
+    """
+
+    buffer: Buffer
+    index: Expression
+    writes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Copy:
     """destination[destination_index + k] = source[source_index + k] for k in range(width), as one wide access.
 
@@ -287,6 +300,7 @@ Statement: TypeAlias = (
     | Assign
     | Accumulate
     | Store
+    | Prefetch
     | Copy
     | StartCopy
     | EndBatch

@@ -53,6 +53,8 @@ def expressions_of(statement: ir.Statement) -> Iterator[ir.Expression]:
     match statement:
         case ir.Let(_, value) | ir.Declare(_, value) | ir.Assign(_, value) | ir.Accumulate(_, _, value):
             yield value
+        case ir.Prefetch(_, index):
+            yield index
         case ir.Store(_, index, value, _, block):
             yield from (index, value) if block is None else (index, value, block)
         case (

@@ -8,6 +8,7 @@ Must not know: recording.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from typing import Any
@@ -246,11 +247,22 @@ class SegmentExtents:
 
     def to_original(self, extent: Extent) -> Extent:
         """Returns an expression of the segment's symbols in terms of the fusion's."""
-        return substitute(extent, {**self.original, **self._stride_names(extent)})
+        if isinstance(extent, int):
+            return extent
+        values = {**self._renamed, **self._stride_names(extent)}
+        return substitute(extent, values) if values else extent
+
+    @functools.cached_property
+    def _renamed(self) -> dict[Symbol, Extent]:
+        """The symbols that are others in the fusion: none, if the segment is all of it and no extents are equal."""
+        return {local: original for local, original in self.original.items() if as_symbol(original) != local}
 
     def _stride_names(self, extent: Extent) -> dict[Symbol, Extent]:
+        unnumbered = [s for s in symbols(extent) if s.id is None]
+        if not unnumbered:
+            return {}
         axes = {stride_name(n, a): (n, a) for n in self.strides for a in range(len(self.strides[n]))}
-        strides = [s for s in symbols(extent) if s.name in axes]
+        strides = [s for s in unnumbered if s.name in axes]
         index_map = self.part.segment.index_map
         return {s: symbol(stride_name(index_map[axes[s.name][0]], axes[s.name][1])) for s in strides}
 

@@ -35,6 +35,9 @@ class Tiling:
     def __getitem__(self, name: str) -> int:
         return dict(self.factors)[name]
 
+    def get(self, name: str, otherwise: int) -> int:
+        return dict(self.factors).get(name, otherwise)
+
     def __str__(self) -> str:
         return ", ".join(f"{name} {value}" for name, value in self.factors)
 

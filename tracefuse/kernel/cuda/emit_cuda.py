@@ -213,7 +213,7 @@ class CudaEmitter(MatrixWriter):
                 self.line(f"{name}<{later}>();" if later else f"{name}();")
                 if self.multiplies_tiles:
                     self.line(f"{self.printer.use('show_copies')}();")
-            case ir.Transpose() | ir.AddProducts():
+            case ir.Transpose() | ir.AddProducts() | ir.Prefetch():
                 contains = f"{self.kernel.name} contains {type(statement).__name__}"
                 raise InternalError(f"kernel IR: {contains}, which CUDA kernels do not support")
             case (

@@ -102,7 +102,7 @@ class _Machine(Lanes):
                 self.barrier(cluster)
             case ir.GroupReduce():
                 self.group_reduce(statement)
-            case ir.Comment():
+            case ir.Comment() | ir.Prefetch():
                 pass
 
     def accumulate(self, statement: ir.Accumulate) -> None:

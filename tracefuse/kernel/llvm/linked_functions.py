@@ -1,9 +1,9 @@
 """Functions that many kernels call and none inlines: each is compiled once, as a module that kernels are linked with.
 
-They are the loops of rare paths (`kernel/llvm/rare_paths.py`), transposes and products of tiles, and plain loops
-(`kernel/llvm/plain_loops.py`). In the module of each kernel they would take up to half of its compile time. A kernel
-declares them; their symbols begin with `PREFIX`, as no other declared function's do, so that the text of a kernel tells
-which ones to link.
+They are the loops of rare paths (`kernel/llvm/rare_paths.py`), transposes and products of tiles, plain loops
+(`kernel/llvm/plain_loops.py`) and math functions (`kernel/llvm/linked_math.py`). In the module of each kernel they
+would take up to half of its compile time. A kernel declares them; their symbols begin with `PREFIX`, as no other
+declared function's do, so that the text of a kernel tells which ones to link.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from tracefuse.caches import Cache, register
 from tracefuse.errors import InternalError
 from tracefuse.kernel.cache.disk_cache import DiskCache, hashed, load_or_make
 from tracefuse.kernel.interrupt_shield import shielded
-from tracefuse.kernel.llvm import float32_math, plain_loops, rare_paths, tile_product, tile_transpose
+from tracefuse.kernel.llvm import float32_math, linked_math, plain_loops, rare_paths, tile_product, tile_transpose
 from tracefuse.kernel.llvm.machine_code import get_machine
 from tracefuse.kernel.llvm.text_builder import Processor, host_processor
 
 PREFIX = "tf."
-_DECLARED = re.compile(rf"^declare \w+ @({re.escape(PREFIX)}[\w.]+)\(", re.MULTILINE)
+_DECLARED = re.compile(rf"^declare [^@]+ @({re.escape(PREFIX)}[\w.]+)\(", re.MULTILINE)
 
 
 class LinkedText(NamedTuple):
@@ -39,9 +39,11 @@ def module_text(symbol: str, processor: Processor) -> LinkedText:
         or tile_product.product_function(symbol)
         or plain_loops.plain_function(symbol, processor.vector_bits, masks=processor.masks)
     )
-    rare = rare_paths.function_of(symbol)
+    rare, of_math = rare_paths.function_of(symbol), linked_math.linked_function(symbol, declarations, processor)
     if in_vectors is not None:
         texts = [in_vectors]
+    elif of_math is not None:
+        texts = of_math
     elif rare is not None:
         texts = float32_math.lanes_functions(rare, declarations, processor)
     else:
@@ -55,7 +57,7 @@ _addresses: dict[str, int] = {}
 
 register(Cache(
     "kernel.llvm.linked_functions._addresses", "machine code of functions that kernels are linked with", "symbol",
-    "rare paths, transposes, products and plain loops",
+    "rare paths, transposes, products, plain loops and math functions",
 ))  # fmt: skip
 
 
@@ -72,12 +74,14 @@ def _address(symbol: str, disk: DiskCache | None) -> int:
 
 
 def _linked(symbol: str, disk: DiskCache | None) -> int:
+    text, passes = module_text(symbol, host_processor())
+    called = addresses(text, disk)
     with _lock:
         if symbol not in _addresses:
-            machine, (text, passes) = get_machine(), module_text(symbol, host_processor())
+            machine = get_machine()
             code, _ = load_or_make(
                 disk, hashed("linked", (text, str(passes), *machine.key)),
-                lambda code: machine.link(code, {}, (symbol,)), lambda: machine.compile(text, passes=passes),
+                lambda code: machine.link(code, called, (symbol,)), lambda: machine.compile(text, passes=passes),
             )  # fmt: skip
             code.keep()
             _addresses[symbol] = code.addresses[symbol]

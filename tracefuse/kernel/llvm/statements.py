@@ -71,6 +71,8 @@ class Emitter:
         self.access_group: str | None = None
         # Of the innermost vector loop that is being emitted.
         self.invariants: HiddenInvariants | None = None
+        # The loops of the kernel around the statement that is being emitted.
+        self.enclosing = 0
         self.divisions = HoistedDivisions(kernel)
         # The accesses of the iteration of a vector loop that is being emitted in vectors.
         self.vectors: MaskedVectors | None = None
@@ -196,6 +198,9 @@ class Emitter:
                     self.assign(s.variable, self.accumulated(s, self.read(s.variable), value))
             case ir.Store():
                 self._store(s)
+            case ir.Prefetch():
+                if self.vectors is not None:  # LLVM does not vectorize loops that have one
+                    self.vectors.prefetch(s)
             case ir.Copy():
                 self._copy(s)
             case ir.Transpose():
@@ -307,7 +312,9 @@ class Emitter:
             self.statements(s.body)
             return
         outer = self.divisions.begin_loop(self, s.variable, s.body)
+        self.enclosing += 1
         self._loop(s)
+        self.enclosing -= 1
         self.divisions.end_loop(outer)
 
     def _loop(self, s: ir.For) -> None:

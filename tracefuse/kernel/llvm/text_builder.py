@@ -80,6 +80,9 @@ def vector_type(type_: str, lanes: int) -> str:
     return f"<{lanes} x {type_}>" if lanes else type_
 
 
+LINKED = ".linked"
+"""The end of the symbols of math functions that kernels are linked with (`kernel/llvm/linked_functions.py`)."""
+
 _VARIANT = re.compile(r"(.+)\.v([0-9]+)")
 
 
@@ -202,11 +205,13 @@ class LlvmValue:
 class Builder:
     """Collects the instructions of one function, the intrinsics it declares and the emitted functions it calls.
 
-    scales, vector_bits: see `Processor`. branches: whether the function may have more than one block.
+    scales, vector_bits: see `Processor`. branches: whether the function may have more than one block. is_linked: tells
+    the functions that are called as others, with which the module is linked, from those that are emitted.
     """
 
     def __init__(self, scales: bool = False, vector_bits: int = 256, *, branches: bool = True) -> None:
         self.scales, self.vector_bits, self._branches = scales, vector_bits, branches
+        self.is_linked: Callable[[str], bool] | None = None
         self.lines: list[str] = []
         self.declarations: dict[str, str] = {}
         self.functions: dict[str, None] = {}
@@ -289,8 +294,13 @@ class Builder:
         """Call one of the emitted functions (`kernel/llvm/float32_math.py`), on vectors its variant."""
         arguments = self.spread(*arguments)
         called = lanes_variant(symbol, arguments[0].lanes)
-        self.functions[called] = None
-        return self.call(called, result, arguments)
+        if self.is_linked is None or not self.is_linked(called):
+            self.functions[called] = None
+            return self.call(called, result, arguments)
+        returned, *types = (vector_type(type_, arguments[0].lanes) for type_ in (result, *(a.type for a in arguments)))
+        linked = f"{called}{LINKED}"
+        self.declarations[linked] = f"declare {returned} @{linked}({', '.join(types)}) nounwind willreturn memory(none)"
+        return self.call(linked, result, arguments)
 
     def replaced_if_rare(self, rare: LlvmValue, symbol: str, fast: LlvmValue, *arguments: LlvmValue) -> LlvmValue:
         """Return `fast`, or where the i1 `rare` holds, the rare function `symbol` (`LlvmFunctions.define_rare`)."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from segments.lazy_dataclasses import dataclass, replace
 from tracefuse import dtypes
 from tracefuse.kernel import kernel_ir as ir
+from tracefuse.kernel.llvm import linked_math
 from tracefuse.kernel.llvm.hidden_invariants import HiddenInvariants
 from tracefuse.kernel.llvm.interleaving import has_long_body, interleave_count, is_long, known_trips, widest
 from tracefuse.kernel.llvm.masked_vectors import MaskedVectors, numbers
@@ -205,7 +206,11 @@ class VectorLoop:
         if most >= widths.lanes and not masks:
             counter, most = self._whole_vectors(counter, trips, start, widths.lanes), most % widths.lanes
         if not widths.fills_registers:
-            self._rest(counter, trips, start, repeats=masks and most > widths.lanes)
+            repeats = masks and most > widths.lanes
+            if masks and widths.wide <= 2 * widths.lanes and linked_math.is_part(self._emitter, self._loop):
+                self._builder.is_linked = functools.partial(linked_math.is_linked, processor=self._emitter.processor)
+            self._rest(counter, trips, start, repeats=repeats)
+            self._builder.is_linked = None
         self._sums.end(widths.lanes, trips)
 
     def _parts(self, start: LlvmValue) -> None:

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import TypeAlias
 
 from segments import Verdict, yes
@@ -29,35 +27,23 @@ from tracefuse.ir.extents import (
     symbols,
 )
 from tracefuse.schedule.body import Body
-from tracefuse.schedule.cost import Work
 from tracefuse.schedule.cpu.cpu_frame import (
-    BYTE_EDGES,
     CpuProblem,
-    is_small,
     new_body,
     open_tasks,
     symbol_extent,
     work,
 )  # fmt: skip
+from tracefuse.schedule.cpu.cpu_pointwise_tilings import ALONE, ALONG_PLANES, ALONG_ROWS, offers
+from tracefuse.schedule.cpu.cpu_row_blocks import TOGETHER, chunks_of, in_blocks, prefetch_next
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
 from tracefuse.schedule.nest import Loop, coefficient
 from tracefuse.schedule.reduction_states import store_outputs
 from tracefuse.schedule.refusal_codes import RegionRefusal
 from tracefuse.schedule.region_phases import Region
-from tracefuse.schedule.region_work import byte_classes, bytes_of_iteration, operations
 from tracefuse.schedule.sizes import Sizes
 from tracefuse.schedule.template import Template
-from tracefuse.schedule.tilings import Offer, Point, SizeClasses, Tiled, Tiling
-from tracefuse.schedule.transposed import read_offsets
-
-TILE = 4096
-"""Elements of the innermost loop per tile: 16 KiB of float32 per array, half an L1 cache."""
-
-ROWS = 32
-"""Iterations of the next outer loop per tile: short rows share the index arithmetic of a tile."""
-
-WIDE_TILES, FEW_ROWS = (4 * TILE, 16 * TILE), 2
-"""The tiles of wide rows that the cost model may choose in place: as many elements, in fewer runs of memory."""
+from tracefuse.schedule.tilings import Tiled, Tiling
 
 MOST_PARTS = 9
 """The most parts into which the loops are split at the boundaries of concatenations and pads: of both axes of an image,
@@ -74,40 +60,6 @@ def _accepts(problem: CpuProblem) -> Verdict:
     return RegionRefusal.REDUCES() if problem.region.nest.reduced else yes()
 
 
-def _offers(problem: CpuProblem, decision: None) -> Offer:
-    region, loops = problem.region, problem.region.nest.loops
-    usual = Tiling.of(tile=TILE, rows=ROWS)
-    if len(loops) < 2 or problem.sizes.at_most(loops[-1].extent, TILE, "a tile holds a row") or is_small(problem):
-        return Offer((usual,))
-    wide = (Tiling.of(tile=tile, rows=FEW_ROWS) for tile in WIDE_TILES)
-    classes = (
-        SizeClasses(loops[-1].extent, (2 * TILE, *WIDE_TILES), "the tile of a row"),
-        byte_classes(region, BYTE_EDGES),
-    )
-    repeated = sum(
-        region.fusion.values[number].dtype.itemsize
-        for number, offset in read_offsets(region)
-        if coefficient(offset, loops[-2].symbol) == 0
-    )
-    return Offer((usual, *wide), classes, partial(_work, region, repeated))
-
-
-def _work(region: Region, repeated: int, tiling: Tiling, point: Point) -> Work:
-    """Returns what tiles do: each row of a tile is a run of each array.
-
-    repeated: the bytes of an element of the inputs that every row reads again, which a tile keeps near.
-    """
-    columns, moved = point
-    elements = moved / bytes_of_iteration(region)
-    tile, down = min(tiling["tile"], columns), min(tiling["rows"], max(elements / columns, 1.0))
-    arrays = len({*region.fusion.tensor_inputs, *region.fusion.outputs})
-    runs = elements / columns * math.ceil(columns / tile)
-    return Work(
-        moved, moved, repeated * elements, repeated * tile, jumps=arrays * runs,
-        operations=operations(region, elements), tasks=runs / down,
-    )  # fmt: skip
-
-
 def _lower(problem: CpuProblem, tiled: Tiled) -> Lowered:
     region, loops = problem.region, problem.region.nest.loops
     cuts = {loop.symbol: cut_points(region, loop, problem.sizes) for loop in loops}
@@ -116,7 +68,7 @@ def _lower(problem: CpuProblem, tiled: Tiled) -> Lowered:
     return problem.finish([_launch(problem, region, cuts, tiled.tiling)])
 
 
-POINTWISE = Template("pointwise", _accepts, _lower, writes_in_place=True, offers=_offers)
+POINTWISE = Template("pointwise", _accepts, _lower, writes_in_place=True, offers=offers)
 
 
 _Cuts: TypeAlias = Mapping[Symbol, Sequence[Extent]]
@@ -125,35 +77,80 @@ _Cuts: TypeAlias = Mapping[Symbol, Sequence[Extent]]
 
 def _launch(problem: CpuProblem, region: Region, cuts: _Cuts, tiling: Tiling) -> LaunchSpec:
     """Emits tiles of the innermost loop, split where the conditions of concatenations and pads change."""
-    width, height = tiling["tile"], tiling["rows"]
-    body, nest = new_body(region), region.nest
-    outputs = [output for phase in region.full for output in phase]
-    inner = nest.loops[-1] if nest.loops else Loop(symbol("k", extent=1), 1, False)
-    across = ceildiv(inner.extent, width)
-    rows = nest.loops[-2] if len(nest.loops) > 1 else None
-    down = 1 if rows is None else ceildiv(rows.extent, height)
-    points = cuts.get(inner.symbol, (0, inner.extent))
-    elements = inner.extent if rows is None else rows.extent * inner.extent
+    return _Tiles(problem, region, cuts, tiling).launch()
 
-    def emit(part: Region) -> None:
-        for low, high in itertools.pairwise(points):
-            index = symbol(f"{inner.symbol.name}i", extent=high - low)
-            tile_part = part.at_loop(inner.symbol, low + index)
-            with body.loop(index, minimum(last, high) - low, "vector", start=maximum(first - low, 0)):
-                store_outputs(body, tile_part, outputs)
 
-    with contextlib.ExitStack() as stack:
-        grid, tile = stack.enter_context(
-            open_tasks(body, problem.sizes, nest.loops[:-2], down * across, elements)
+class _Tiles:
+    """Emits the tiles of the two inner loops into an empty body."""
+
+    def __init__(self, problem: CpuProblem, region: Region, cuts: _Cuts, tiling: Tiling) -> None:
+        self._problem, self._region, self._cuts, self._tiling = problem, region, cuts, tiling
+        self._body, self._loops = new_body(region), region.nest.loops
+        self._outputs = [output for phase in region.full for output in phase]
+        self._inner = self._loops[-1] if self._loops else Loop(symbol("k", extent=1), 1, False)
+        self._points = cuts.get(self._inner.symbol, (0, self._inner.extent))
+        self._bounds: tuple[Extent, Extent] = (0, self._inner.extent)
+
+    def launch(self) -> LaunchSpec:
+        problem, region, body, loops = self._problem, self._region, self._body, self._loops
+        width, height, along = self._tiling["tile"], self._tiling["rows"], self._tiling.get("along", ALONE)
+        across = ceildiv(self._inner.extent, width)
+        rows = loops[-2] if len(loops) > 1 else None
+        down = 1 if rows is None else ceildiv(rows.extent, height)
+        elements = self._inner.extent if rows is None else rows.extent * self._inner.extent
+        tasks = loops[:-2] if along != ALONG_PLANES else (*loops[:-3], chunks_of(loops[ALONG_PLANES]))
+        elements = elements if along != ALONG_PLANES else TOGETHER * elements
+        with contextlib.ExitStack() as stack:
+            grid, tile = stack.enter_context(open_tasks(body, problem.sizes, tasks, down * across, elements))
+            first = (tile if rows is None else tile % across) * width
+            self._bounds = first, minimum(first + width, self._inner.extent)
+            if rows is None:
+                self._emit_in_parts()
+            else:
+                start = tile // across * height
+                self._emit_rows(rows, start, minimum(start + height, rows.extent), tasks[-1] if tasks else None)
+        return make_launch(
+            body, f"{problem.name}_pointwise", "cpu", [grid], work=work(region), contract=problem.contract
         )  # fmt: skip
-        first = (tile if rows is None else tile % across) * width
-        last = minimum(first + width, inner.extent)
-        if rows is not None:
-            start = tile // across * height
-            stack.enter_context(body.loop(rows.index, minimum(start + height, rows.extent), start=start))
-        _in_parts(body, region, cuts, nest.loops[:-1], MOST_PARTS // (len(points) - 1), emit)
-    name = f"{problem.name}_pointwise"
-    return make_launch(body, name, "cpu", [grid], work=work(region), contract=problem.contract)
+
+    def _emit_rows(self, rows: Loop, start: Extent, end: Extent, chunks: Loop | None) -> None:
+        """Emits the rows of a tile one by one or in blocks. chunks: the loop over blocks of planes."""
+        region, body, along = self._region, self._body, self._tiling.get("along", ALONE)
+        if along == ALONE:
+            with body.loop(rows.index, end, start=start):
+                self._emit_in_parts()
+            return
+        loop = self._loops[along]
+
+        def emit(at: list[Extent]) -> None:
+            parts = [region.at_loop(loop.symbol, place) for place in at]
+            if along == ALONG_ROWS:
+                self._emit_row(parts, at[0] if len(at) > 1 and self._tiling.get("ahead", 0) else None)
+                return
+            with body.loop(rows.index, end, start=start):
+                self._emit_row(parts)
+
+        if along == ALONG_ROWS:
+            in_blocks(body, loop, start, end, self._tiling["rows"], emit)
+            return
+        assert chunks is not None
+        plane = TOGETHER * chunks.index
+        in_blocks(body, loop, plane, minimum(plane + TOGETHER, loop.extent), TOGETHER, emit)
+
+    def _emit_in_parts(self) -> None:
+        most = MOST_PARTS // (len(self._points) - 1)
+        _in_parts(self._body, self._region, self._cuts, self._loops[:-1], most, lambda part: self._emit_row((part,)))
+
+    def _emit_row(self, parts: Sequence[Region], ahead: Extent | None = None) -> None:
+        """Emits the elements of rows at once. ahead: the first of these rows, to ask for those of the next block."""
+        body, (first, last) = self._body, self._bounds
+        for low, high in itertools.pairwise(self._points):
+            index = symbol(f"{self._inner.symbol.name}i", extent=high - low)
+            with body.loop(index, minimum(last, high) - low, "vector", start=maximum(first - low, 0)):
+                if ahead is not None:
+                    prefetch_next(body, self._region, ahead, low + index, self._problem.sizes)
+                for part in parts:
+                    store_outputs(body, part.at_loop(self._inner.symbol, low + index), self._outputs)
 
 
 def _in_parts(

@@ -6,6 +6,7 @@ sources (a generator created inside the function, CuPy's random functions) are f
 
 from __future__ import annotations
 
+import hashlib
 import random
 import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -102,7 +103,7 @@ def _state_of(generator: Any) -> Any:
 
 
 def _summary(state: Any) -> Any:
-    """Returns a state with its arrays as bytes, which `repr` does not abbreviate."""
+    """Returns a state with digests of its arrays, which `repr` would abbreviate; the text of all bytes takes longer."""
     if isinstance(state, dict):
         return {key: _summary(value) for key, value in state.items()}
-    return state.tobytes() if isinstance(state, np.ndarray) else state
+    return hashlib.blake2b(state.tobytes()).hexdigest() if isinstance(state, np.ndarray) else state
