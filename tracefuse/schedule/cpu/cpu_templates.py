@@ -63,7 +63,7 @@ CPU_TEMPLATES = TemplateSet(
     CpuProblem,
     flags_positions=True,
     takes_workers=True,
-    small_products=ProductBounds(terms=8, rows=8, columns=8, alone=0, vector=256),
+    small_products=ProductBounds(terms=8, rows=8, columns=8, alone=0, vector=256, vector_terms=256, complex_terms=32),
     step_products=ProductBounds(terms=8, rows=8, columns=8, alone=0, vector=2048, work=8192),
     rates=_rates,
     attention=AttentionBounds(256, 1, 0, types=HALVES | {float32}, packs=True, scores=1 << 14, keys=KEYS),
