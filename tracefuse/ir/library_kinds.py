@@ -110,6 +110,14 @@ ARRAYS = "arrays"
 """The attribute with the names of the parameters that a node's operands are, if some are optional."""
 
 
+def _named(attributes: Attributes) -> tuple[tuple[str, ...], Mapping[str, Any]]:
+    """Returns the names of all operands but the first, which may have none; () for operands in order. The keywords."""
+    names = attributes.get(ARRAYS)
+    if names is None:
+        return (), attributes
+    return names[1:], {name: value for name, value in attributes.items() if name not in names and name != ARRAYS}
+
+
 def _unknown_error(
     numpy: Callable[..., Any], operands: list[tuple[Any, Any]], attributes: Mapping[str, Any], unit: float
 ) -> Any:
@@ -158,17 +166,13 @@ class WholeArrayOp(Library):
 
         It returns an array, or a tuple or list of arrays.
         """
-        if ARRAYS in attributes:
-            return lambda *operands: self.call(operands, attributes)
-        return functools.partial(self.numpy, **attributes)
+        names, keywords = _named(attributes)
+        function = functools.partial(self.numpy, **keywords)
+        return (
+            function if not names else lambda first, *others: function(first, **dict(zip(names, others, strict=True)))
+        )
 
     def call(self, operands: Sequence[Any], attributes: Attributes) -> tuple[Any, ...]:
         """Calls the function and returns its results."""
-        names = attributes.get(ARRAYS)
-        if names is None:
-            result = self.numpy(*operands, **attributes)
-        else:  # the first one by position, as in some functions it has no name
-            named = dict(zip(names[1:], operands[1:], strict=True))
-            keywords = {name: value for name, value in attributes.items() if name not in names and name != ARRAYS}
-            result = self.numpy(operands[0], **named, **keywords)
+        result = self.caller(attributes)(*operands)
         return tuple(result) if isinstance(result, (tuple, list)) else (result,)

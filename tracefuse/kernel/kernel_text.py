@@ -184,8 +184,9 @@ def _lines(body: Sequence[ir.Statement], indent: str) -> Iterator[str]:
             case ir.Store(buffer, index, value, cache, block):
                 where = "" if block is None else f" of block {expression(block)}"
                 yield f"{indent}{buffer.name}{where}[{expression(index)}{_cache(cache)}] = {expression(value)}"
-            case ir.Prefetch(buffer, index, writes):
-                yield f"{indent}prefetch {buffer.name}[{expression(index)}]{' to write' if writes else ''}"
+            case ir.Prefetch(buffer, index, writes, elements):
+                wide = f"[{expression(index)}{f' : +{elements}' if elements > 1 else ''}]"
+                yield f"{indent}prefetch {buffer.name}{wide}{' to write' if writes else ''}"
             case ir.Copy() | ir.StartCopy() | ir.EndBatch() | ir.AwaitCopies() | ir.Transpose():
                 yield indent + _copy(statement)
             case (

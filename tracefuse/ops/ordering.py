@@ -74,10 +74,9 @@ def _argsort(x: Any, dim: int, descending: bool, stable: bool, kind: Any) -> Any
 
 
 def _sorted(x: Any, dim: int) -> Any:
-    counts = (
-        type(x) is np.ndarray and x.dtype.kind in "biu" and x.shape[dim] >= _COUNTED.get(x.dtype.itemsize, math.inf)
-    )
-    return np.sort(x, axis=dim, kind="stable" if counts else None)
+    if x.dtype.kind in "biu" and x.shape[dim] >= _COUNTED.get(x.dtype.itemsize, math.inf) and type(x) is np.ndarray:
+        return np.sort(x, axis=dim, kind="stable")
+    return np.sort(x, axis=dim)
 
 
 _COUNTED = {1: 25, 2: 1300}

@@ -125,7 +125,7 @@ def _in_one_type(function: Callable[..., Any]) -> Callable[..., Any]:
 
     def quantiles(a: Any, q: Any, *arguments: Any, **keywords: Any) -> Any:
         result = function(a, q, *arguments, **keywords)
-        if np.ndim(result) == 0 and result.dtype == np.asarray(a).dtype and np.isnan(result):
+        if result.ndim == 0 and result != result and result.dtype == np.asarray(a).dtype:  # NaN of the elements' type
             method = keywords.get("method", "linear")
             return np.asarray(result, function(np.ones(2, result.dtype), q, method=method).dtype)
         return result

@@ -155,8 +155,8 @@ class _Renaming:
             case ir.Store(buffer, index, value, cache, block):
                 block_code = None if block is None else self.code(block)
                 return ir.Store(self.buffer(buffer), self.code(index), self.code(value), cache, block_code)
-            case ir.Prefetch(buffer, index, writes):
-                return ir.Prefetch(*self.element(buffer, index), writes)
+            case ir.Prefetch(buffer, index, writes, elements):
+                return ir.Prefetch(*self.element(buffer, index), writes, elements)
             case ir.Copy(to, to_index, source, source_index, width, cache):
                 return ir.Copy(*self.element(to, to_index), *self.element(source, source_index), width, cache)
             case ir.StartCopy(to, to_index, source, source_index, width, count, steps, valid):

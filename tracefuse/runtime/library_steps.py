@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from tracefuse.dtypes import int64
+from tracefuse.generated_code import compile_function
 from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.loop_driver import CallPython, DriverStatement
 from tracefuse.runtime.driver_parameters import DriverParameters, FromOperand, NotCompiled, StepTensor
@@ -20,9 +21,6 @@ from tracefuse.runtime.step_integers import Number, Operand
 
 MOST_ARRAYS = 64
 """The number of addresses of an operand for which a function keeps its array; slices have another in each step."""
-
-_Input: TypeAlias = Callable[[int], Any]
-"""Returns the input of a segment for the integer of a call."""
 
 
 def add_library_call(
@@ -33,7 +31,7 @@ def add_library_call(
 
     inputs: in order; an expression is an extent.
     """
-    call = _function(run, [_input_of(one) for one in inputs], [_array_of(one) for one in results])
+    call = _function(run, inputs, results)
     parameters.kept.append(call)
     arguments = [one.pointer if isinstance(one, StepTensor) else _integer(parameters, one) for one in inputs]
     function = parameters.integer(id(call), ("function", id(call)))
@@ -41,29 +39,26 @@ def add_library_call(
 
 
 def _function(
-    run: Callable[[Sequence[Any], Sequence[Any]], Any], inputs: Sequence[_Input], results: Sequence[_Input]
-) -> Callable[..., None]:
-    """Returns the function that runs a segment."""
-    count = len(inputs)
-
-    def call(*integers: int) -> None:
-        computed = run([of(integer) for of, integer in zip(inputs, integers, strict=False)], ())
-        for array, address, result in zip(results, integers[count:], computed, strict=True):
-            array(address)[...] = result
-
-    return call
-
-
-def _input_of(operand: Operand | ir.Expression) -> _Input:
-    return _array_of(operand) if isinstance(operand, StepTensor) else _same
-
-
-def _same(number: int) -> int:
-    return number
+    run: Callable[[Sequence[Any], Sequence[Any]], Any],
+    inputs: Sequence[Operand | ir.Expression], results: Sequence[StepTensor],
+) -> Callable[..., None]:  # fmt: skip
+    """Returns the function that runs a segment: of the integers of a call, in the order of its inputs and results."""
+    places = {k: one for k, one in enumerate((*inputs, *results)) if isinstance(one, StepTensor)}
+    scope: dict[str, Any] = {"run": run}
+    lines = [f"def call({', '.join(f'n{k}' for k in range(len(inputs) + len(results)))}):"]
+    for k, place in places.items():
+        known: dict[int, Any] = {}
+        scope |= {f"known{k}": known.get, f"new{k}": _arrays_at(place, known)}
+        lines += [f"    x{k} = known{k}(n{k})", f"    if x{k} is None:", f"        x{k} = new{k}(n{k})"]
+    operands = "".join(f"{'x' if k in places else 'n'}{k}, " for k in range(len(inputs)))
+    computed = "".join(f"y{k}, " for k in range(len(inputs), len(inputs) + len(results)))
+    lines.append(f"    {computed or '()'} = run(({operands}), ())")
+    lines += [f"    x{k}[...] = y{k}" for k in range(len(inputs), len(inputs) + len(results))]
+    return compile_function("\n".join([*lines, ""]), "call", scope, "step of a loop")  # type: ignore[no-any-return]
 
 
-def _array_of(place: StepTensor) -> _Input:
-    """Returns a function that returns the array of a place at an address."""
+def _arrays_at(place: StepTensor, known: dict[int, Any]) -> Callable[[int], Any]:
+    """Returns a function that makes the array of a place at an address, and keeps it in `known`."""
     layout = place.array
     shape, dtype, strides = layout.shape, layout.dtype, layout.strides
     if not layout.size:
@@ -71,15 +66,11 @@ def _array_of(place: StepTensor) -> _Input:
     ends = [(extent - 1) * stride for extent, stride in zip(shape, strides, strict=True)]
     before = -sum(end for end in ends if end < 0)
     memory = ctypes.c_char * (before + sum(end for end in ends if end > 0) + layout.itemsize)
-    known: dict[int, Any] = {}
 
     def array(address: int) -> Any:
-        found = known.get(address)
-        if found is None:
-            if len(known) == MOST_ARRAYS:
-                known.clear()
-            found = np.ndarray(shape, dtype, memory.from_address(address - before), before, strides)
-            known[address] = found
+        if len(known) == MOST_ARRAYS:
+            known.clear()
+        found = known[address] = np.ndarray(shape, dtype, memory.from_address(address - before), before, strides)
         return found
 
     return array

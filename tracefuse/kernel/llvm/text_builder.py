@@ -15,6 +15,7 @@ import numpy as np
 
 from segments.lazy_dataclasses import dataclass
 from tracefuse.caches import memoized
+from tracefuse.dtypes import DType
 from tracefuse.kernel.interrupt_shield import shielded
 from tracefuse.kernel.llvm.rare_paths import call_attributes, guard_symbol
 
@@ -200,6 +201,15 @@ class LlvmValue:
     def fused(self, factor: LlvmValue | float, addend: LlvmValue | float) -> LlvmValue:
         """Return self * factor + addend, rounded once if the processor has fused multiply-add, else twice."""
         return self.builder.intrinsic("fmuladd", self, self.like(factor), self.like(addend))
+
+
+@dataclass(frozen=True, slots=True)
+class Mutable:
+    """A variable in a stack slot, which LLVM promotes to registers. lanes: of a vector, 0 for another value."""
+
+    pointer: str
+    dtype: DType
+    lanes: int = 0
 
 
 class Builder:

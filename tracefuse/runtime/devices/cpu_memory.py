@@ -208,14 +208,17 @@ empty = _cache.empty
 owners = _cache.owners
 
 
+_NEW = 0x505
+"""The flags of an array that is C-contiguous, owns its memory, is aligned, and can be written."""
+
+
 def as_result(array: Any, dtype: DType) -> npt.NDArray[np.generic]:
     """Returns a new C-contiguous array that owns its memory as it is, and otherwise a copy that is aligned, too.
 
     NumPy aligns to elements alone. Copying a large array to the next cache line takes longer than many functions.
     """
     source = np.asarray(array)
-    flags = source.flags
-    if flags.owndata and flags.c_contiguous and flags.aligned and flags.writeable:
+    if source.flags.num & _NEW == _NEW:
         return source
     result = empty(source.shape, dtype)
     result[...] = source

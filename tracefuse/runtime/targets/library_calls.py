@@ -10,7 +10,7 @@ Must not know: kernels.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 from tracefuse.caches import memoized
@@ -41,31 +41,49 @@ def library_launch(fusion: Fusion, node: Node, library: ArrayLibrary) -> Library
     multiply_into = library.product_into()
     if multiply_into is not None and _is_product_of(fusion, node, op, kind):
         return _product_launch(_product_text(fusion, node, op), kind, multiply_into, library)
-    places = [(fusion.inputs.index(o), op.keeps_type(k)) for k, o in enumerate(node.operands) if isinstance(o, int)]
-    attributes = dict(node.attributes)
+    return compile_function(*_call_text(fusion, node, op, kind, library), "library call")  # type: ignore[no-any-return]
+
+
+def _call_text(
+    fusion: Fusion, node: Node, op: Library, kind: DType, library: ArrayLibrary
+) -> tuple[str, str, dict[str, Any]]:
+    """Returns the text of a launch of a library op, the name of its function, and what it uses."""
     result = fusion.values[node.outputs[0]].dtype
     batched = any(len(fusion.shape_of(o)) > 2 for o in node.operands)
-    compute = kind.numpy
-    library_call = _library_function(fusion, node, kind, library)
-    needs_float32 = batched and kind is bfloat16
-    located = located_errors(node)
+    scope: dict[str, Any] = {
+        "compute": kind.numpy, "single": float32.numpy, "kind": result.numpy, "dtype": result, "function": op.numpy,
+        "locate": located_errors(node).__exit__, "as_result": library.as_result,
+    }  # fmt: skip
+    names, numbers, lines = [], [], ["def run(i, o):"]
+    for k, operand in enumerate(node.operands):
+        if isinstance(operand, int):
+            names.append(f"x{k}")
+            lines.append(f"    x{k} = i[{fusion.inputs.index(operand)}]")
+            if not op.keeps_type(k):
+                numbers.append(f"x{k}")
+                # NumPy has one object for most of its types.
+                lines.append(f"    if x{k}.dtype is not compute and x{k}.dtype != compute:")
+                lines.append(f"        x{k} = x{k}.astype(compute)")
+    call = [f"try:\n    y = function({', '.join((*names, *_keywords(node, scope)))})"]
+    call += ["except BaseException as error:\n    locate(type(error), error, None)\n    raise"]
+    call += ["if type(y) is tuple:\n    (y,) = y"]
+    if batched and kind is bfloat16:
+        call[:0] = [f"{name} = {name}.astype(single)" for name in numbers]
+    own = _library_function(fusion, node, kind, library)
+    if own is not None:
+        scope["own"] = own
+        lines += [f"    y = own({', '.join(names)})", "    if y is None:"]
+    indent = "    " if own is None else "        "
+    lines += [indent + line for block in call for line in block.split("\n")]
+    lines += ["    if y.dtype is not kind and y.dtype != kind:", "        y = y.astype(kind)"]
+    return "\n".join([*lines, "    return (as_result(y, dtype),)", ""]), "run", scope
 
-    def run(inputs: Sequence[Any], outputs: Sequence[Any]) -> Sequence[Any]:
-        array_operands = [(inputs[place], position) for place, position in places]
-        operands = [o if position or o.dtype == compute else o.astype(compute) for o, position in array_operands]
-        computed = None if library_call is None else library_call(*operands)
-        if computed is None:
-            if needs_float32:
-                operands = [
-                    o if position else o.astype(float32.numpy)
-                    for o, (_, position) in zip(operands, array_operands, strict=True)
-                ]
-            with located:
-                (computed,) = op.call(operands, attributes)
-        computed = computed if computed.dtype == result.numpy else computed.astype(result.numpy)
-        return (library.as_result(computed, result),)
 
-    return run
+def _keywords(node: Node, scope: dict[str, Any]) -> Iterator[str]:
+    """Yields the keywords with the attributes of a node; their values go to `scope`."""
+    for name, value in node.attributes.items():
+        scope[f"a_{name}"] = value
+        yield f"{name}=a_{name}"
 
 
 def _is_product_of(fusion: Fusion, node: Node, op: Library, kind: DType) -> bool:
@@ -163,13 +181,14 @@ def _whole_array_launch(fusion: Fusion, node: Node, op: WholeArrayOp, library: A
         "    if type(y) is not tuple and not isinstance(y, (tuple, list)):", "        y = (y,)",
     ]  # fmt: skip
     name_of = names_of_inputs(fusion)
+    is_operand = "".join(f" or ? is x[{k}]" for k in range(sum(isinstance(o, int) for o in node.operands)))
     for k, number in enumerate(fusion.outputs):
         value = fusion.values[number]
         shape = f"({''.join(f'{python_text(extent, name_of)}, ' for extent in value.shape)})"
         scope |= {f"d{k}": value.dtype, f"k{k}": value.dtype.numpy}
         lines += [
             f"    r{k} = y[{node.outputs.index(number)}]",
-            f"    if type(r{k}) is not array_type or r{k}.base is not None or any(r{k} is one for one in x):",
+            f"    if type(r{k}) is not array_type or r{k}.base is not None{is_operand.replace('?', f'r{k}')}:",
             f"        r{k} = as_array(r{k}, d{k}, x)",
             f"    if r{k}.shape != {shape} or r{k}.dtype != k{k}:", f"        r{k} = expected(r{k}, d{k}, {shape})",
         ]  # fmt: skip
