@@ -32,6 +32,7 @@ class Processor:
     converts_longs: instructions that convert vectors of floats to 64-bit integers.
     slow_masked_stores: a masked store of a vector takes as long as ten others, and loads wait for it.
     masks: every instruction on vectors takes a mask of their lanes.
+    halves_vectors: an instruction on a vector takes as long as two on halves of it.
     """
 
     half_conversions: bool
@@ -41,6 +42,7 @@ class Processor:
     converts_longs: bool = True
     slow_masked_stores: bool = False
     masks: bool = False
+    halves_vectors: bool = False
 
 
 @memoized("the processor of this machine", key="none", most=1, clears=False)
@@ -62,6 +64,7 @@ def _ask_for_processor() -> Processor:
     return Processor(
         bool(features.get("f16c", False)), 512 if wide else 256, streams, scales, longs,
         slow_masked_stores=not arm and not wide, masks=bool(features.get("avx512vl") and features.get("avx512bw")),
+        halves_vectors=wide and binding.get_host_cpu_name() == "znver4",
     )  # fmt: skip
 
 
