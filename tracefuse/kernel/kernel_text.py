@@ -145,11 +145,11 @@ def _matrices(
         case ir.LoadMatrices(to, to_index, source, source_index, transposed):
             matrices = f"{'transposed ' if transposed else ''}matrices at {source.name}[{expression(source_index)}]"
             return f"{to.name}[{expression(to_index)} : +4] = {matrices}"
-        case ir.LoadPairs(to, to_index, source, source_index, step):
+        case ir.LoadPairs(to, to_index, source, source_index, step, aligned):
             place = (
                 f"{to.name}[{expression(to_index)} : +{step * ir.LoadPairs.COUNT}{f' : {step}' if step > 1 else ''}]"
             )
-            return f"{place} = pairs at {source.name}[{expression(source_index)}]"
+            return f"{place} = {'' if aligned else 'unaligned '}pairs at {source.name}[{expression(source_index)}]"
         case ir.MultiplyMatrices(sums, sums_index, left, left_index, right, right_index, dtype):
             pairs = 2 if dtype is left.dtype else 1
             factors = f"{left.name}[{expression(left_index)} : +{4 * pairs}] @ "

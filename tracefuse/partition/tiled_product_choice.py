@@ -114,6 +114,10 @@ def _is_narrow(fusion: Fusion, facts: ProductFacts, bounds: TiledProductBounds, 
         return False
     if any(sizes.at_most(extent, least - 1, reason) for extent, least in few):
         return False
+    if sizes.is_multiple(terms, ALIGNED_HALVES, reason) and not any(
+        sizes.at_most(extent, most, reason) for extent, most in zip((terms, columns), bounds.aligned, strict=True)
+    ):
+        return False
     return not all(sizes.is_multiple(extent, ALIGNED_HALVES, reason) for extent in (terms, columns))
 
 

@@ -166,8 +166,8 @@ class _Renaming:
                 pitch = from_pitch if isinstance(from_pitch, int) else self.code(from_pitch)
                 sides = (self.code(rows), self.code(columns), width, None if start is None else self.code(start))
                 return ir.Transpose(self.buffer(to), to_pitch, self.buffer(source), pitch, *sides)
-            case ir.LoadPairs(to, to_index, source, source_index, step):
-                return ir.LoadPairs(*self.element(to, to_index), *self.element(source, source_index), step)
+            case ir.LoadPairs(to, to_index, source, source_index, step, aligned):
+                return ir.LoadPairs(*self.element(to, to_index), *self.element(source, source_index), step, aligned)
             case ir.LoadMatrices(to, to_index, source, source_index, transposed):
                 return ir.LoadMatrices(*self.element(to, to_index), *self.element(source, source_index), transposed)
             case ir.MultiplyMatrices(sums, at, left, left_at, right, right_at, dtype):

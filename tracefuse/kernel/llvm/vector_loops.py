@@ -201,13 +201,15 @@ class VectorLoop:
         counter = self._whole_vectors(self._builder.literal(0, "i64"), trips, start, widths.wide)
         self._sums.fold(counter)
         most = widths.wide - 1 if widths.trips is None else widths.trips % widths.wide
-        # A long body is emitted once for the rest, with a mask also where a register is full.
-        masks = has_long_body(self._loop) and not widths.fills_registers
+        # A long body, and one whose rest is little of many elements, is emitted once for the rest, with a mask also
+        # where a register is full.
+        is_part = linked_math.is_part(self._emitter, self._loop)
+        masks = not widths.fills_registers and (has_long_body(self._loop) or (is_part and not self._body.sums()))
         if most >= widths.lanes and not masks:
             counter, most = self._whole_vectors(counter, trips, start, widths.lanes), most % widths.lanes
         if not widths.fills_registers:
             repeats = masks and most > widths.lanes
-            if masks and widths.wide <= 2 * widths.lanes and linked_math.is_part(self._emitter, self._loop):
+            if is_part and masks and widths.wide <= 2 * widths.lanes:
                 self._builder.is_linked = functools.partial(linked_math.is_linked, processor=self._emitter.processor)
             self._rest(counter, trips, start, repeats=repeats)
             self._builder.is_linked = None
