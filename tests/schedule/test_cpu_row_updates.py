@@ -79,6 +79,17 @@ def test_an_update_is_one_segment_that_reads_positions_and_rows_where_it_uses_th
     assert fused.explain(labels, weights, 70).templates == ("row_update",)
 
 
+def test_a_copy_is_updated_through_its_joined_axes_in_one_pass() -> None:
+    def put(x: Any, places: Any) -> Any:
+        y = x.copy()
+        np.put(y, places, 3)
+        return y
+
+    fused, x, places = fuse(put, target="cpu"), np.random.default_rng(0).random((30, 40)), np.array([3, 700, -1])
+    np.testing.assert_array_equal(fused(x, places), put(x, places))
+    assert fused.explain(x, places).templates == ("row_update",)
+
+
 @pytest.mark.parametrize("columns", [(), (3,), (40,)])
 def test_an_argument_is_updated_in_place_and_not_at_all_if_a_position_is_outside(columns: tuple[int, ...]) -> None:
     @fuse

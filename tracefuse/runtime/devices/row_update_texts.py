@@ -13,9 +13,9 @@ MOST_SMALL = 1 << 30
 BATCH = 4
 """The elements whose positions a thread loads before it combines the first of them."""
 MOST_FEW = 4096
-"""Up to so many rows are few."""
+"""So many rows, at most, are few."""
 SHARED_BYTES = 32 * 1024
-"""Tables up to this size are combined in the shared memory of each block first, of which a launch needs no more."""
+"""Tables up to this size are combined in the shared memory of each block first, of which they need no more."""
 
 ATOMICS = {
     "add": ("atomicAdd", "0"), "minimum": ("atomicMin", "HIGHEST"), "maximum": ("atomicMax", "LOWEST"),

@@ -139,16 +139,16 @@ def _combined_integers(x: Any, index: Any, values: Any, combine: str) -> Any:
     own = x.dtype
     if own.itemsize < 4:  # a sum of small integers wraps when it is converted back
         wide = np.dtype("int32" if own.kind == "i" else "uint32")
-        x, values = x.astype(wide), values.astype(wide)
-    elif values.dtype != own:
-        values = values.astype(own)
-    result, rows, index = _copied(x), _contiguous(values), _contiguous(index)
+        result, values = x.astype(wide, order="C"), values.astype(wide)
+    else:
+        result, values = _copied(x), values if values.dtype == own else values.astype(own)
+    rows, index = _contiguous(values), _contiguous(index)
     sizes = (np.int64(len(index)), np.int64(len(x)), np.int64(x.size // len(x)))
     if not _combined_in_blocks(result, index, rows, combine, sizes):
-        place = "shared" if x.nbytes <= SHARED_BYTES else "memory"
-        is_large = max(values.size, x.size) > MOST_SMALL
-        kernel = _kernel("update_rows", atomic_text, combine, x.dtype, place, index.dtype, is_large)
-        _launch(kernel, -(-values.size // BATCH), result, index, rows, *sizes, most=MOST_BLOCKS)
+        place = "shared" if result.nbytes <= SHARED_BYTES else "memory"
+        is_large = max(rows.size, result.size) > MOST_SMALL
+        kernel = _kernel("update_rows", atomic_text, combine, result.dtype, place, index.dtype, is_large)
+        _launch(kernel, -(-rows.size // BATCH), result, index, rows, *sizes, most=MOST_BLOCKS)
     return result if own.itemsize >= 4 else result.astype(own)
 
 

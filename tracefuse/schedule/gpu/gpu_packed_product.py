@@ -53,20 +53,20 @@ from tracefuse.schedule.refusal_codes import ScheduleRefusal
 from tracefuse.schedule.template import Template
 
 WIDTHS = (16, 24, 32, 48, 64)
-"""The columns of a tile. Blocks that sum more, so many at a time, take longer than a library: they wait at each step
-with few others to run meanwhile. (H200)"""
+"""The columns of a tile. Blocks that sum more, in several parts, take longer than a library: few of them run at a time,
+so that others do not hide what each waits for. (H200)"""
 HELD = (64, 96, 128, 192, 256)
 """The most terms of a tile of rows in shared memory."""
 ROWS = PART
 """The rows of a tile: one matrix of each warp."""
-TURNS, TILES_OF_MULTIPROCESSOR = 8, 32
+TURNS, TILES_OF_MULTIPROCESSOR = 8, 4
 """The tiles that a block goes through, and from how many tiles for each multiprocessor on; else one. (H200)"""
 
 
 class PackedProductRefusal(ScheduleRefusal):
     """Refusals of the packed product template."""
 
-    ALIGNED = "rows begin at the same place of an access"
+    ALIGNED = "rows consist of whole accesses"
     GAPS = "rows of the left operand do not follow each other in memory"
     MEMORY = "shared memory does not hold a tile of rows and all columns"
 
