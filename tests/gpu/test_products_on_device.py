@@ -106,7 +106,8 @@ def test_products_of_stacks_with_broadcast_and_permuted_batches(dtype: Any) -> N
         (17, 70, np.float32, "tall product"),
         (64, 23, np.float32, "tall product"),
         (128, 34, np.float16, "streamed product"),
-        (67, 64, np.float16, "matrix product"),
+        (67, 64, np.float16, "packed product"),
+        (72, 63, np.float16, "matrix product"),
     ],
 )
 def test_products_of_many_rows_and_the_work_after_them(terms: int, columns: int, dtype: Any, template: str) -> None:

@@ -89,6 +89,18 @@ def test_powers_of_two_small_integers_and_divisors_stay_constants() -> None:
     assert shared.values == (2, 0.3)
 
 
+def test_distances_between_the_elements_of_a_vector_loop_stay_constants() -> None:
+    x, i, row = Buffer("x", dtypes.float64, written=True), Variable("i", dtypes.int64), Variable("row", dtypes.int64)
+    seven, three = (Constant(number, dtypes.int64) for number in (7, 3))
+    place = call("add", call("mul", row, seven), call("mul", i, three))
+    loop = ir.For(
+        i, Constant(0, dtypes.int64), row, Constant(1, dtypes.int64), "vector", (ir.Store(x, place, Load(x, place)),)
+    )
+    shared = without_constants(ir.Kernel("k", (x, row), (), (loop,), "cpu"))
+    assert shared is not None
+    assert shared.values == (7, 7)
+
+
 def test_reductions_and_kernels_without_constants_share_no_code() -> None:
     one = kernel(dtypes.float64, 3, 0.3)
     total = Variable("total", dtypes.float64)

@@ -128,6 +128,22 @@ def test_elements_at_positions_in_short_rows_are_picked_from_registers(dtype: ty
                 fused(x, k)
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.int16])
+def test_short_rows_of_narrow_elements_are_two_vectors_that_overlap(dtype: type) -> None:
+    for length in (17, 19, 24, 35, 47):
+        x = np.arange(300 * (length + 1)).reshape(300, length + 1).astype(dtype)
+        fused = fuse(lambda x: x[:, :-1] * 2)
+        assert np.array_equal(fused(x), x[:, :-1] * 2)
+
+
+@pytest.mark.parametrize("width", [5, 7])
+def test_functions_of_short_rows_with_gaps_are_written_in_vectors(width: int) -> None:
+    x = np.random.default_rng(0).random((1000, width + 2))[:, :width]
+    fused = fuse(lambda x: np.arctan(x) + 1)
+    np.testing.assert_allclose(fused(x), np.arctan(x) + 1, rtol=1e-15)
+    assert is_in_vectors(fused.segments(x)[0].source)
+
+
 def test_functions_that_call_a_library_are_left_to_llvm() -> None:
     x = np.ones(100)
     assert is_in_vectors(fuse(lambda x: np.exp(x) + x**0.45).segments(x)[0].source)

@@ -35,6 +35,10 @@ def first_largest(x: Any) -> Any:
     return x.round().argmax()
 
 
+def stacked(x: Any) -> Any:
+    return np.stack([x, x * 2], -1)
+
+
 def repeated(x: Any) -> Any:
     return np.tile(x, (2, 2))
 
@@ -75,6 +79,7 @@ CASES = [
     (first_largest, (30, 20), ["row"]),
     (repeated, (300, 200), ["transpose", "pointwise"]),
     (repeated, (30, 20), ["transpose"]),
+    (stacked, (300, 200), ["short_loops"]),
     (differences, (100, 90), ["transpose", "pointwise"]),
     (corner, (100, 90), ["pointwise"]),
 ]

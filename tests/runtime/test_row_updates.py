@@ -9,9 +9,10 @@ import pytest
 
 from tests.session.samples import in_suite
 from tracefuse.kernel.cuda.nvrtc import compile_with_log
-from tracefuse.runtime.devices import row_updates
+from tracefuse.runtime.devices import row_update_texts, row_updates
 
 UFUNCS = ("add", "multiply", "minimum", "maximum", "bitwise_and", "bitwise_or", "bitwise_xor")
+_PLACES = {"add": "shared", "minimum": "dynamic"}
 REAL = ("int32", "uint32", "int64", "uint64", "float32", "float64")
 
 
@@ -24,19 +25,21 @@ def texts() -> Iterator[tuple[str, str]]:
             if dtype.kind == "f":
                 yield (
                     f"{how} {name}",
-                    row_updates.runs_text(how, dtype, row_updates.key_type(10**3 if how == "add" else 10**10)),
+                    row_update_texts.runs_text(
+                        how, dtype, row_update_texts.key_type(10**3 if how == "add" else 10**10)
+                    ),
                 )
-                yield f"few rows: {how} {name}", row_updates.few_text(how, dtype)
+                yield f"few rows: {how} {name}", row_update_texts.few_text(how, dtype)
             else:
-                yield f"{how} {name}", row_updates.atomic_text(how, dtype, how == "add")
+                yield f"{how} {name}", row_update_texts.atomic_text(how, dtype, _PLACES.get(how, "memory"))
     for itemsize in (1, 2, 4, 8, 16):
-        yield f"assign {itemsize}", row_updates.assign_text(itemsize)
+        yield f"assign {itemsize}", row_update_texts.assign_text(itemsize)
     for rows in (256, 257, 2**31, 2**31 + 1):
-        yield f"keys of {rows} rows", row_updates.keys_text(row_updates.key_type(rows))
+        yield f"keys of {rows} rows", row_update_texts.keys_text(row_update_texts.key_type(rows))
     short = np.dtype(np.int32)
-    yield "int32 positions: add", row_updates.atomic_text("add", np.dtype(np.int64), False, short)
-    yield "int32 positions: assign", row_updates.assign_text(4, short)
-    yield "int32 positions: keys", row_updates.keys_text(short, short)
+    yield "int32 positions: add", row_update_texts.atomic_text("add", np.dtype(np.int64), "memory", short)
+    yield "int32 positions: assign", row_update_texts.assign_text(4, short)
+    yield "int32 positions: keys", row_update_texts.keys_text(short, short)
 
 
 TEXTS = [pytest.param(text, id=name) for name, text in texts()]

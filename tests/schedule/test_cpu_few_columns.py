@@ -83,3 +83,17 @@ def test_columns_that_meet_a_value_of_their_row_stay_rows(columns: int, is_joine
         (lambda x, f: (x * f).sum(0), lambda x, f: np.exp(x * f).sum(0)), is_joined, strict=True
     ):
         assert fuse(function).explain(x, factors).templates == ("few_columns" if joined else "column",)
+
+
+@pytest.mark.parametrize(
+    ("shape", "function", "template"),
+    [
+        ((20, 800, 3), moments, "few_columns"), ((20, 70, 3), places, "few_columns"), ((20, 70, 3), moments, "column"),
+        ((20, 800, 9), moments, "column"),
+    ],
+)  # fmt: skip
+def test_rows_of_many_matrices_fill_vectors_together(shape: Any, function: Any, template: str) -> None:
+    x, weights = np.random.default_rng(1).integers(-6, 7, shape).astype(np.float64), np.arange(float(shape[-1]))
+    for result, expected in zip(FUSED[function](x, weights), function(x, weights), strict=True):
+        np.testing.assert_allclose(result, expected, rtol=1e-12, atol=1e-12)
+    assert FUSED[function].explain(x, weights).templates == (template,)

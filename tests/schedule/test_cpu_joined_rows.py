@@ -56,6 +56,10 @@ def test_rows_join_if_they_are_short_and_share_an_operand(shapes: Any, template:
     product = fuse(lambda x, y: x * y)
     assert np.array_equal(product(x, y), x * y)
     assert product.explain(x, y).templates == (template,)
+    if y.ndim < x.ndim:  # as an argument with strides of zero
+        spread = np.broadcast_to(y, x.shape)
+        assert np.array_equal(product(x, spread), x * y)
+        assert template == "pointwise" or "mod(" not in str(product.segments(x, spread)[0].kernel)
 
 
 def test_joined_rows_of_an_argument_are_updated_in_place() -> None:

@@ -143,3 +143,12 @@ def test_an_updated_argument_keeps_its_memory() -> None:
     expected = exact(w) - 0.1 * (exact(x).T @ exact(g))
     fuse(step)(w, x, g)
     close(w, expected, 2e-6)
+
+
+@pytest.mark.parametrize("columns", [5, 8, 12, 19, 24])
+def test_products_of_few_columns_are_tiles_where_they_are_long(columns: int) -> None:
+    fused = fuse(lambda a, b: a @ b)
+    for rows, templates in ((5000, ("product",)), (100, ("library",) if columns < 16 else ("product",))):
+        a, b = matrices((rows, 60), (60, columns), dtype=np.float32)
+        close(fused(a, b), exact(a) @ exact(b), TOLERANCES[np.float32])
+        assert fused.explain(a, b).templates == templates

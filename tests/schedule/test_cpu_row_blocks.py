@@ -34,6 +34,7 @@ def filtered(x: Any) -> Any:
 FUNCTIONS: dict[str, tuple[Callable[[Any], Any], type, tuple[tuple[int, ...], ...], set[str]]] = {
     "2 axes": (lambda x: neighbours(x, (0, 1)), np.float32, ((101, 333),), {"-2"}),
     "3 axes": (lambda x: neighbours(x, (0, 1, 2)), np.int16, ((31, 35, 86),), {"-2", "-3"}),
+    "one loop": (lambda x: x[:-3] + x[1:-2] * 3 + x[3:], np.float32, ((102, 340),), {"-2"}),
     "filters": (filtered, np.float32, ((101, 333),), {"-2"}),
 }
 
@@ -63,6 +64,6 @@ def test_rows_are_in_blocks_only_where_they_share_elements_and_arrays_are_not_sm
     for function, arguments in (
         (lambda x: neighbours(x, (0, 1)), (x[:40],)),
         (lambda x, row: x * row + row, (x, row)),
-        (lambda x: x[1:] * 2 + x[:-1], (x,)),
+        (lambda x: x[1:] * 2 + x[:-1], (x.reshape(-1, 200),)),
     ):
         assert "along" not in str(fuse(function).explain(*arguments))

@@ -79,6 +79,17 @@ def test_an_update_is_one_segment_that_reads_positions_and_rows_where_it_uses_th
     assert fused.explain(labels, weights, 70).templates == ("row_update",)
 
 
+def test_a_copy_is_updated_through_its_joined_axes_in_one_pass() -> None:
+    def put(x: Any, places: Any) -> Any:
+        y = x.copy()
+        np.put(y, places, 3)
+        return y
+
+    fused, x, places = fuse(put, target="cpu"), np.random.default_rng(0).random((30, 40)), np.array([3, 700, -1])
+    np.testing.assert_array_equal(fused(x, places), put(x, places))
+    assert fused.explain(x, places).templates == ("row_update",)
+
+
 @pytest.mark.parametrize("columns", [(), (3,), (40,)])
 def test_an_argument_is_updated_in_place_and_not_at_all_if_a_position_is_outside(columns: tuple[int, ...]) -> None:
     @fuse
@@ -174,3 +185,21 @@ def test_an_update_in_a_loop_needs_no_host() -> None:
     x = np.zeros(200)
     assert recur(x) == x.sum()
     assert x[3] == 1.75
+
+
+def test_rows_of_a_large_table_are_asked_for_before_they_are_updated() -> None:
+    random = np.random.default_rng(4)
+    table, positions = np.zeros((30_000, 20), np.int32), random.integers(-30_000, 30_000, 1_100)
+    rows = random.integers(-9, 9, (1_100, 20)).astype(np.int32)
+
+    def added(table: Any, positions: Any, rows: Any) -> Any:
+        result = table.copy()
+        np.add.at(result, positions, rows)
+        return result
+
+    fused = fuse(added)
+    np.testing.assert_array_equal(fused(table, positions, rows), added(table, positions, rows), strict=True)
+    (segment,) = fused.segments(table, positions, rows)
+    assert "prefetch" in str(segment.kernel)
+    (segment,) = fused.segments(table[:2_000], positions % 2_000, rows)
+    assert "prefetch" not in str(segment.kernel)

@@ -16,7 +16,7 @@ from tracefuse.compiler.executable import Executable
 from tracefuse.dtypes import bfloat16, float16, float32
 from tracefuse.kernel.cuda.cuda_compiler import compile_many
 from tracefuse.partition.segmentation import segment_fusion
-from tracefuse.schedule.gpu import gpu_matrix_product, gpu_tall_product, gpu_templates
+from tracefuse.schedule.gpu import gpu_matrix_product, gpu_packed_product, gpu_tall_product, gpu_templates
 from tracefuse.schedule.gpu.gpu_product import NARROW, WIDE
 from tracefuse.schedule.gpu.gpu_product_tiles import ROWS
 
@@ -133,8 +133,34 @@ def small_ones_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("small_ones_are_large")
 def test_narrow_products_of_halves_in_unaligned_rows_are_kernels() -> None:
-    arrays = matrices((2, 140, 17), (2, 17, 17), (17,), dtype=ml_dtypes.bfloat16)
+    arrays = matrices((2, 120, 17), (2, 17, 17), (17,), dtype=ml_dtypes.bfloat16)
     check(lambda a, b, c: np.maximum(a @ b + c, 0), *arrays, tolerance=8e-3, template="matrix product")
+
+
+@pytest.mark.usefixtures("small_ones_are_large")
+@pytest.mark.parametrize(
+    ("rows", "terms", "columns", "dtype", "turns"),
+    [
+        (140, 17, 17, ml_dtypes.bfloat16, 1),
+        (301, 103, 47, np.float16, 8),
+        (517, 66, 9, np.float16, 8),
+        (129, 251, 63, np.float16, 2),
+    ],
+)
+def test_rows_of_halves_that_begin_anywhere_are_copied_as_they_follow_each_other(
+    rows: int, terms: int, columns: int, dtype: Any, turns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu_packed_product, "TURNS", turns)
+    monkeypatch.setattr(gpu_packed_product, "TILES_OF_MULTIPROCESSOR", 0)
+    arrays = matrices((2, rows, terms), (2, terms, columns), (columns,), dtype=dtype)
+    check(lambda a, b, c: np.maximum(a @ b + c, 0), *arrays, tolerance=TOLERANCES[dtype], template="packed product")
+
+
+@pytest.mark.usefixtures("small_ones_are_large")
+def test_rows_with_gaps_are_not_packed() -> None:
+    a, b = matrices((140, 41), (33, 17), dtype=np.float16)
+    check(lambda a, b: a[:, 5:38] @ b, a, b, tolerance=1e-3, template="matrix product")
+    check(lambda a, b: a.reshape(-1)[: 130 * 33].reshape(130, 33) @ b, a, b, tolerance=1e-3, template="matrix product")
 
 
 @pytest.mark.usefixtures("small_ones_are_large")
@@ -165,7 +191,7 @@ def test_work_that_a_library_computes_in_its_call_makes_no_tall_product() -> Non
 @pytest.mark.usefixtures("small_ones_are_large")
 @pytest.mark.parametrize(("terms", "columns"), [(24, 34), (33, 40), (72, 17), (64, 63)])
 def test_rows_of_halves_that_are_aligned_are_loaded_in_wide_accesses(terms: int, columns: int) -> None:
-    a, b = matrices((131, terms), (terms, columns), dtype=np.float16)
+    a, b = matrices((125, terms), (terms, columns), dtype=np.float16)
     check(lambda a, b: np.maximum(a @ b, 0), a, b, tolerance=1e-3, template="matrix product")
     check(lambda a, b: np.maximum(a[:, ::-1] @ b, 0), a, b, tolerance=1e-3, template="matrix product")
 
@@ -188,11 +214,12 @@ def test_many_rows_of_whole_accesses_go_to_tensor_cores_from_memory(
 
 
 @pytest.mark.usefixtures("small_ones_are_large")
-def test_terms_beyond_the_end_do_not_reach_sums() -> None:
-    a, b = matrices((256, 104), (104, 10), dtype=np.float16)
+@pytest.mark.parametrize(("terms", "template"), [(104, "streamed product"), (101, "packed product")])
+def test_terms_beyond_the_end_do_not_reach_sums(terms: int, template: str) -> None:
+    a, b = matrices((256, terms), (terms, 10), dtype=np.float16)
     a[3, -1] = b[-1, 4] = np.inf
     own = executable(lambda a, b: a @ b, [a, b])
-    assert own.plan_for([a, b])[0].segments[0].template == "streamed product"
+    assert own.plan_for([a, b])[0].segments[0].template == template
     (result,) = own([a, b])
     finite = np.ones((256, 10), bool)
     finite[3], finite[:, 4] = False, False

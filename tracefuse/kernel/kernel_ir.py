@@ -136,15 +136,16 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class Prefetch:
-    """Asks for buffer[index] before it is read or written, in a vector loop of the CPU; changes no values.
+    """Asks for buffer[index : index + elements] before they are read or written, on the CPU; changes no values.
 
-    index: may be outside of the buffer. Grows by a constant number of elements with each iteration, which asks for all
-    of them. writes: the elements will be written.
+    They may be outside of the buffer. In a vector loop the index grows by a constant number of elements with each
+    iteration, which asks for all of them. writes: the elements will be written.
     """
 
     buffer: Buffer
     index: Expression
     writes: bool = False
+    elements: int = 1
 
 
 @dataclass(frozen=True, slots=True)

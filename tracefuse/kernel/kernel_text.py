@@ -145,11 +145,11 @@ def _matrices(
         case ir.LoadMatrices(to, to_index, source, source_index, transposed):
             matrices = f"{'transposed ' if transposed else ''}matrices at {source.name}[{expression(source_index)}]"
             return f"{to.name}[{expression(to_index)} : +4] = {matrices}"
-        case ir.LoadPairs(to, to_index, source, source_index, step):
+        case ir.LoadPairs(to, to_index, source, source_index, step, aligned):
             place = (
                 f"{to.name}[{expression(to_index)} : +{step * ir.LoadPairs.COUNT}{f' : {step}' if step > 1 else ''}]"
             )
-            return f"{place} = pairs at {source.name}[{expression(source_index)}]"
+            return f"{place} = {'' if aligned else 'unaligned '}pairs at {source.name}[{expression(source_index)}]"
         case ir.MultiplyMatrices(sums, sums_index, left, left_index, right, right_index, dtype):
             pairs = 2 if dtype is left.dtype else 1
             factors = f"{left.name}[{expression(left_index)} : +{4 * pairs}] @ "
@@ -184,8 +184,9 @@ def _lines(body: Sequence[ir.Statement], indent: str) -> Iterator[str]:
             case ir.Store(buffer, index, value, cache, block):
                 where = "" if block is None else f" of block {expression(block)}"
                 yield f"{indent}{buffer.name}{where}[{expression(index)}{_cache(cache)}] = {expression(value)}"
-            case ir.Prefetch(buffer, index, writes):
-                yield f"{indent}prefetch {buffer.name}[{expression(index)}]{' to write' if writes else ''}"
+            case ir.Prefetch(buffer, index, writes, elements):
+                wide = f"[{expression(index)}{f' : +{elements}' if elements > 1 else ''}]"
+                yield f"{indent}prefetch {buffer.name}{wide}{' to write' if writes else ''}"
             case ir.Copy() | ir.StartCopy() | ir.EndBatch() | ir.AwaitCopies() | ir.Transpose():
                 yield indent + _copy(statement)
             case (

@@ -67,7 +67,8 @@ class LoadPairs:
     """destination[destination_index + step * k] = the bits of source[source_index + 2 * k] and the next, for k below 4.
 
     One access of 16 bytes, aligned to it, of halves in global or shared memory to a local buffer of uint32; the first
-    of a pair is in the low half.
+    of a pair is in the low half. If not `aligned`, the pairs begin at any half, at accesses of 4 bytes that may read a
+    half before the first and after the last, and the source is aligned to 4 bytes.
     """
 
     destination: Buffer
@@ -75,6 +76,7 @@ class LoadPairs:
     source: Buffer
     source_index: Expression
     step: int = 1
+    aligned: bool = True
 
     COUNT: ClassVar[int] = 4
 

@@ -22,16 +22,19 @@ def small_products(
     sizes, chosen = Sizes(values), set()
     for node in fusion.nodes:
         product = product_sizes(fusion, node)
-        if product is not None and _is_small(product, bounds, sizes):
+        terms = bounds.complex_terms if node.compute.is_complex else bounds.vector_terms
+        if product is not None and _is_small(product, bounds, sizes, terms):
             chosen.add(node.outputs[0])
     return frozenset(chosen), tuple(sizes.guards)
 
 
-def _is_small(product: ProductSizes, bounds: ProductBounds, sizes: Sizes) -> bool:
+def _is_small(product: ProductSizes, bounds: ProductBounds, sizes: Sizes, vector_terms: int) -> bool:
     extents = (product.rows, product.terms, product.columns)
     if not product.stacked and product.rows == product.columns == 1:  # of two vectors: read once, in any kernel
         return True
     if bounds.vector and not product.stacked and 1 in (product.rows, product.columns):
+        if product.columns == 1 and vector_terms and sizes.at_most(product.terms, vector_terms, REASON):
+            return True
         return all(sizes.at_most(extent, bounds.vector, REASON) for extent in extents if extent != 1)
     if product.terms == 1:  # an outer product: there is nothing to sum
         return True

@@ -84,10 +84,14 @@ def _is_tiled(
     for extent, bound in ((work, most), (terms, bounds.most_terms)):
         if bound and not sizes.at_most(extent, bound, "a product that a kernel computes in tiles"):
             return False
+    few, fewest = "a product of few rows or columns reads its operands once", bounds.columns
+    has_few = bounds.few_columns > 0 and sizes.at_most(columns, fewest - 1, few)
+    if has_few and not sizes.at_most(work, bounds.few_least, few):
+        fewest = bounds.few_columns
     reasons = {
         (work, bounds.least): "a library call for a small product",
-        (product(rows), bounds.rows - 1): "a product of few rows or columns reads its operands once",
-        (columns, bounds.columns - 1): "a product of few rows or columns reads its operands once",
+        (product(rows), bounds.rows - 1): few,
+        (columns, fewest - 1): few,
         (terms, bounds.terms - 1): "a product of few terms is a sum of a kernel",
         (area, bounds.area - 1): "matrices that leave most of a tile empty",
     }
@@ -109,6 +113,10 @@ def _is_narrow(fusion: Fusion, facts: ProductFacts, bounds: TiledProductBounds, 
     if not sizes.at_most(columns, bounds.narrow, reason):
         return False
     if any(sizes.at_most(extent, least - 1, reason) for extent, least in few):
+        return False
+    if sizes.is_multiple(terms, ALIGNED_HALVES, reason) and not any(
+        sizes.at_most(extent, most, reason) for extent, most in zip((terms, columns), bounds.aligned, strict=True)
+    ):
         return False
     return not all(sizes.is_multiple(extent, ALIGNED_HALVES, reason) for extent in (terms, columns))
 

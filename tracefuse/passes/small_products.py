@@ -44,6 +44,7 @@ class ProductBounds:
 
     terms, rows, columns: of the matrices of a stack. alone: the most terms and columns of the product with a single
     matrix, which a library blocks well; 0 for none. vector: the largest extent of a product with a vector; 0 for none.
+    vector_terms: the most terms of that of a matrix of any rows with a vector, complex_terms: of complex numbers.
     work: the most multiplications of a product of any extents, for one matrix of its result; 0 for none.
     """
 
@@ -52,6 +53,8 @@ class ProductBounds:
     columns: int
     alone: int
     vector: int = 0
+    vector_terms: int = 0
+    complex_terms: int = 0
     work: int = 0
 
 

@@ -155,8 +155,8 @@ class _Renaming:
             case ir.Store(buffer, index, value, cache, block):
                 block_code = None if block is None else self.code(block)
                 return ir.Store(self.buffer(buffer), self.code(index), self.code(value), cache, block_code)
-            case ir.Prefetch(buffer, index, writes):
-                return ir.Prefetch(*self.element(buffer, index), writes)
+            case ir.Prefetch(buffer, index, writes, elements):
+                return ir.Prefetch(*self.element(buffer, index), writes, elements)
             case ir.Copy(to, to_index, source, source_index, width, cache):
                 return ir.Copy(*self.element(to, to_index), *self.element(source, source_index), width, cache)
             case ir.StartCopy(to, to_index, source, source_index, width, count, steps, valid):
@@ -166,8 +166,8 @@ class _Renaming:
                 pitch = from_pitch if isinstance(from_pitch, int) else self.code(from_pitch)
                 sides = (self.code(rows), self.code(columns), width, None if start is None else self.code(start))
                 return ir.Transpose(self.buffer(to), to_pitch, self.buffer(source), pitch, *sides)
-            case ir.LoadPairs(to, to_index, source, source_index, step):
-                return ir.LoadPairs(*self.element(to, to_index), *self.element(source, source_index), step)
+            case ir.LoadPairs(to, to_index, source, source_index, step, aligned):
+                return ir.LoadPairs(*self.element(to, to_index), *self.element(source, source_index), step, aligned)
             case ir.LoadMatrices(to, to_index, source, source_index, transposed):
                 return ir.LoadMatrices(*self.element(to, to_index), *self.element(source, source_index), transposed)
             case ir.MultiplyMatrices(sums, at, left, left_at, right, right_at, dtype):

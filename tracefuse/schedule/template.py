@@ -66,10 +66,13 @@ class TiledProductBounds:
 
     most: by the type of the arithmetic, the most multiplications of a kernel; 0 for no bound. most_terms: the most
     terms. rows, columns, terms: the fewest of a matrix. area: the least elements of its result. least: the most
-    multiplications that are a library call. regroups: kernels read operands through reshapes, which divide positions.
+    multiplications that are a library call. few_columns: the fewest columns where there are more multiplications than
+    `few_least`. regroups: kernels read operands through reshapes, which divide positions.
     narrow: a kernel also computes larger products of halves with so many columns, of at least `narrow_rows` rows in
-    all, if their rows do not start at multiples of 16 bytes; 0 for none. fused_terms: a kernel also computes those of
-    float32 with so few terms from which elementwise work follows: the result is most of what they move; 0 for none.
+    all, if their rows do not start at multiples of 16 bytes; 0 for none. aligned: the (terms, columns) above both
+    of which a library is as fast if only those of the right operand do not. fused_terms: a kernel also computes
+    those of float32 with so few terms from which elementwise work follows: the result is most of what they move; 0
+    for none.
     """
 
     most: Mapping[DType, int]
@@ -78,10 +81,13 @@ class TiledProductBounds:
     terms: int = 0
     area: int = 0
     least: int = 0
+    few_columns: int = 0
+    few_least: int = 0
     most_terms: int = 0
     regroups: bool = False
     narrow: int = 0
     narrow_rows: int = 0
+    aligned: tuple[int, int] = (0, 0)
     fused_terms: int = 0
 
 

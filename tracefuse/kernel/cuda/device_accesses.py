@@ -188,9 +188,22 @@ _LOAD_PAIRS = DeviceFunction(
 }}"""
 )
 
+_LOAD_SHIFTED_PAIRS = DeviceFunction(
+    f"""template <int step>
+{INLINE} void load_shifted_pairs(unsigned int* to, const void* base, int place) {{
+  const unsigned int* from = (const unsigned int*)base + (place >> 1);
+  unsigned int words[5];
+  #pragma unroll
+  for (int k = 0; k < 5; ++k) words[k] = from[k];
+  #pragma unroll
+  for (int k = 0; k < 4; ++k) to[k * step] = __funnelshift_r(words[k], words[k + 1], (place & 1) * 16);
+}}"""
+)
+
 
 MATRIX_FUNCTIONS: dict[str, DeviceFunction] = {
     "load_pairs": _LOAD_PAIRS,
+    "load_shifted_pairs": _LOAD_SHIFTED_PAIRS,
     "load_matrices": _load_matrices("load_matrices", ""),
     "load_matrices_transposed": _load_matrices("load_matrices_transposed", ".trans"),
     "multiply_matrices_float16": _multiply_matrices("float16", "f16"),

@@ -32,10 +32,11 @@ class MatrixWriter(Writer):
             case ir.LoadMatrices(to, to_index, source, source_index, transposed):
                 name = self.printer.use("load_matrices_transposed" if transposed else "load_matrices")
                 self.line(f"{name}({self.places((to, to_index), (source, source_index))});")
-            case ir.LoadPairs(to, to_index, source, source_index, step):
-                self.line(
-                    f"{self.printer.use('load_pairs')}<{step}>({self.places((to, to_index), (source, source_index))});"
-                )
+            case ir.LoadPairs(to, to_index, source, source_index, step, aligned):
+                name, from_ = "load_pairs", self.places((source, source_index))
+                if not aligned:
+                    name, from_ = "load_shifted_pairs", f"{self.name(source)}, {self.printer.index(source_index).text}"
+                self.line(f"{self.printer.use(name)}<{step}>({self.places((to, to_index))}, {from_});")
             case ir.MultiplyMatrices(sums, at, left, left_at, right, right_at, dtype):
                 name = self.printer.use(f"multiply_matrices_{dtype.name}")
                 self.line(f"{name}({self.places((sums, at), (left, left_at), (right, right_at))});")

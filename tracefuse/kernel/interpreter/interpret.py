@@ -137,7 +137,8 @@ class _Machine(Lanes):
         if source.dtype.itemsize != 2 or destination.dtype is not uint32 or destination.space != "local":
             raise self.fail(f"pairs of {source.name}: they must be halves, loaded as local uint32")
         start, place = self.evaluate(statement.source_index), self.evaluate(statement.destination_index)
-        self.check_alignment(2 * statement.COUNT, source, start)
+        if statement.aligned:
+            self.check_alignment(2 * statement.COUNT, source, start)
         for k in range(statement.COUNT):
             halves = [self.broadcast(self.load(source, start + start.dtype.type(2 * k + h))) for h in range(2)]
             low, high = (half.view(np.uint16).astype(np.uint32) for half in halves)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.llvm.plain_loops import inlined
+from tracefuse.kernel.llvm.prefetched_lines import prefetch_lines
 from tracefuse.kernel.llvm.scalar_ops import memory_type, register_type
 from tracefuse.kernel.llvm.short_rows import REGISTER_BYTES, ShortRow, picked
 from tracefuse.kernel.llvm.strided_vectors import WindowVectors
@@ -177,16 +178,11 @@ class MaskedVectors:
         self.store_masked(value, address, s.buffer, aligned, self._mask, mark)
 
     def prefetch(self, s: ir.Prefetch) -> None:
-        """Emit requests for the lines of the elements by which an index grows in the iteration."""
-        builder, step = self.builder, self._body.distance(s.index)
+        """Emit requests for the elements by which an index grows in the iteration."""
+        step = self._body.distance(s.index)
         assert isinstance(step, ir.Constant)
         index = self._of_first(lambda: self._emitter.index(self.place(s.index)))
-        pointer, type_ = self._emitter.pointers[s.buffer.name], memory_type(s.buffer.dtype)
-        first = builder.emit(f"getelementptr {type_}, ptr {pointer}, {index}", "ptr", "ahead")
-        builder.declarations["llvm.prefetch.p0"] = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
-        for start in range(0, int(step.value.real) * self.lanes * s.buffer.dtype.itemsize, ir.CACHE_LINE):
-            line = builder.emit(f"getelementptr i8, {first}, i64 {start}", "ptr", "line")
-            builder.line(f"call void @llvm.prefetch.p0({line}, i32 {int(s.writes)}, i32 3, i32 1)")
+        prefetch_lines(self._emitter, s, index, int(step.value.real) * self.lanes)
 
     def store_masked(
         self, value: LlvmValue, address: LlvmValue, buffer: ir.Buffer, aligned: int, mask: LlvmValue | None,

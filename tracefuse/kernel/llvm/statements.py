@@ -9,9 +9,8 @@ accumulator, which LLVM may vectorize, and `nsz arcp afn` with fast math.
 
 from __future__ import annotations
 
-from segments.lazy_dataclasses import dataclass, replace
+from segments.lazy_dataclasses import replace
 from tracefuse import dtypes
-from tracefuse.dtypes import DType
 from tracefuse.errors import InternalError
 from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.llvm import linked_calls, scalar_ops
@@ -23,8 +22,9 @@ from tracefuse.kernel.llvm.loop_metadata import Metadata
 from tracefuse.kernel.llvm.masked_rests import masked_vectors
 from tracefuse.kernel.llvm.masked_vectors import MaskedVectors
 from tracefuse.kernel.llvm.nested_loops import carries_states, has_loop, has_one_iteration, has_vector_loop
+from tracefuse.kernel.llvm.prefetched_lines import prefetch
 from tracefuse.kernel.llvm.scalar_ops import memory_type, register_type
-from tracefuse.kernel.llvm.text_builder import Builder, LlvmValue, Processor, vector_type
+from tracefuse.kernel.llvm.text_builder import Builder, LlvmValue, Mutable, Processor, vector_type
 from tracefuse.kernel.llvm.vector_loops import emit_in_vectors
 
 _ACCUMULATE = {"add": "fadd", "mul": "fmul"}
@@ -36,15 +36,6 @@ ROOM_BEHIND = 64
 _LARGEST_INDEX_CONSTANT = 1 << 31
 _INDEX_OPERATIONS = {"add": "add", "sub": "sub", "mul": "mul"}
 _CHOICES = ("select", "minimum", "maximum")
-
-
-@dataclass(frozen=True, slots=True)
-class Mutable:
-    """A variable in a stack slot, which LLVM promotes to registers. lanes: of a vector, 0 for another value."""
-
-    pointer: str
-    dtype: DType
-    lanes: int = 0
 
 
 def is_scratch(buffer: ir.Buffer) -> bool:
@@ -199,8 +190,7 @@ class Emitter:
             case ir.Store():
                 self._store(s)
             case ir.Prefetch():
-                if self.vectors is not None:  # LLVM does not vectorize loops that have one
-                    self.vectors.prefetch(s)
+                prefetch(self, s)
             case ir.Copy():
                 self._copy(s)
             case ir.Transpose():

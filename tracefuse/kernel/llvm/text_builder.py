@@ -15,6 +15,7 @@ import numpy as np
 
 from segments.lazy_dataclasses import dataclass
 from tracefuse.caches import memoized
+from tracefuse.dtypes import DType
 from tracefuse.kernel.interrupt_shield import shielded
 from tracefuse.kernel.llvm.rare_paths import call_attributes, guard_symbol
 
@@ -31,6 +32,7 @@ class Processor:
     converts_longs: instructions that convert vectors of floats to 64-bit integers.
     slow_masked_stores: a masked store of a vector takes as long as ten others, and loads wait for it.
     masks: every instruction on vectors takes a mask of their lanes.
+    halves_vectors: an instruction on a vector takes as long as two on halves of it.
     """
 
     half_conversions: bool
@@ -40,6 +42,7 @@ class Processor:
     converts_longs: bool = True
     slow_masked_stores: bool = False
     masks: bool = False
+    halves_vectors: bool = False
 
 
 @memoized("the processor of this machine", key="none", most=1, clears=False)
@@ -61,6 +64,7 @@ def _ask_for_processor() -> Processor:
     return Processor(
         bool(features.get("f16c", False)), 512 if wide else 256, streams, scales, longs,
         slow_masked_stores=not arm and not wide, masks=bool(features.get("avx512vl") and features.get("avx512bw")),
+        halves_vectors=wide and binding.get_host_cpu_name() == "znver4",
     )  # fmt: skip
 
 
@@ -197,6 +201,15 @@ class LlvmValue:
     def fused(self, factor: LlvmValue | float, addend: LlvmValue | float) -> LlvmValue:
         """Return self * factor + addend, rounded once if the processor has fused multiply-add, else twice."""
         return self.builder.intrinsic("fmuladd", self, self.like(factor), self.like(addend))
+
+
+@dataclass(frozen=True, slots=True)
+class Mutable:
+    """A variable in a stack slot, which LLVM promotes to registers. lanes: of a vector, 0 for another value."""
+
+    pointer: str
+    dtype: DType
+    lanes: int = 0
 
 
 class Builder:

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from tracefuse.kernel.llvm.statements import Emitter
 
 _ONE = ir.Constant(1, dtypes.int64)
+_LEAST_OVERLAPPED = 17
+"""The fewest elements of two vectors that overlap: LLVM takes one of 8 and single elements for up to 16."""
+
 _OF_INDICES = frozenset(("add", "sub", "mul"))
 
 
@@ -116,6 +119,19 @@ class VectorLoop:
             return False
         return not body.sums() and body.reads_what_it_writes()
 
+    @functools.cached_property
+    def _overlaps(self) -> bool:
+        """Whether two vectors that have elements in common store all elements, of a loop that fills no vector.
+
+        Both compute the same there, from what the loop does not change.
+        """
+        widths, body = self._widths, self._body
+        if not widths.is_mostly_masked or widths.trips is None or widths.trips < _LEAST_OVERLAPPED:
+            return False
+        if body.windows or body.sums() or body.has_local_arrays or is_long(self._loop.body):
+            return False
+        return not body.reads_what_it_writes()
+
     def is_possible(self) -> bool:
         """Return whether this processor has the instructions, and all statements have a form on vectors.
 
@@ -130,6 +146,8 @@ class VectorLoop:
             return bool(widths.trips) and self._body.is_possible()
         if not (self._emitter.processor.masks or widths.fills_registers):
             return False
+        if self._overlaps:
+            return self._body.is_possible()
         if widths.leaves_one if is_long(self._loop.body) else widths.is_mostly_masked and not self._body.sums():
             return False
         if widths.trips is not None and not widths.fills_registers and self._body.has_local_arrays:
@@ -152,6 +170,8 @@ class VectorLoop:
         self._sums.begin()
         if self._is_in_parts:
             self._parts(start)
+        elif self._overlaps:
+            self._halves(start)
         elif self._widths.is_one_iteration:
             left = None if self._widths.fills_registers else trips
             self._iteration(builder.literal(0, "i64"), self._widths.wide, left, start)
@@ -181,13 +201,15 @@ class VectorLoop:
         counter = self._whole_vectors(self._builder.literal(0, "i64"), trips, start, widths.wide)
         self._sums.fold(counter)
         most = widths.wide - 1 if widths.trips is None else widths.trips % widths.wide
-        # A long body is emitted once for the rest, with a mask also where a register is full.
-        masks = has_long_body(self._loop) and not widths.fills_registers
+        # A long body, and one whose rest is little of many elements, is emitted once for the rest, with a mask also
+        # where a register is full.
+        is_part = linked_math.is_part(self._emitter, self._loop)
+        masks = not widths.fills_registers and (has_long_body(self._loop) or (is_part and not self._body.sums()))
         if most >= widths.lanes and not masks:
             counter, most = self._whole_vectors(counter, trips, start, widths.lanes), most % widths.lanes
         if not widths.fills_registers:
             repeats = masks and most > widths.lanes
-            if masks and widths.wide <= 2 * widths.lanes and linked_math.is_part(self._emitter, self._loop):
+            if is_part and masks and widths.wide <= 2 * widths.lanes:
                 self._builder.is_linked = functools.partial(linked_math.is_linked, processor=self._emitter.processor)
             self._rest(counter, trips, start, repeats=repeats)
             self._builder.is_linked = None
@@ -204,6 +226,14 @@ class VectorLoop:
             lanes = min(1 << (widths.trips - first).bit_length() - 1, widths.lanes)
             self._iteration(literal(first, "i64"), lanes, None, start)
             first += lanes
+
+    def _halves(self, start: LlvmValue) -> None:
+        """Emit the first elements that fill a vector, and the last ones."""
+        trips = self._widths.trips
+        assert trips is not None
+        lanes = 1 << trips.bit_length() - 1
+        for first in (0, trips - lanes):
+            self._iteration(self._builder.literal(first, "i64"), lanes, None, start)
 
     def _whole_vectors(self, first: LlvmValue, trips: LlvmValue, start: LlvmValue, width: int) -> LlvmValue:
         """Emit the iterations from `first` on that have `width` elements; return the first element after them.

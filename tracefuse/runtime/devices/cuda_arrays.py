@@ -273,6 +273,12 @@ def multiprocessor_count(number: int) -> int:
     return int(_cupy().cuda.Device(number).attributes["MultiProcessorCount"])
 
 
+@memoized("shared memory of a GPU", key="device", most=None, bound="GPUs", clears=False)
+def most_shared_bytes(number: int) -> int:
+    """Returns the most shared memory of a block, in bytes."""
+    return int(_cupy().cuda.Device(number).attributes["MaxSharedMemoryPerBlockOptin"])
+
+
 @memoized("the name of a GPU", key="device", most=None, bound="GPUs", clears=False)
 def device_name(number: int) -> str:
     """Returns the name of a device, as CUDA reports it."""

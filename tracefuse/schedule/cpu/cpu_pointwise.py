@@ -32,10 +32,11 @@ from tracefuse.schedule.cpu.cpu_frame import (
     new_body,
     open_tasks,
     symbol_extent,
+    with_streams,
     work,
 )  # fmt: skip
 from tracefuse.schedule.cpu.cpu_pointwise_tilings import ALONE, ALONG_PLANES, ALONG_ROWS, offers
-from tracefuse.schedule.cpu.cpu_row_blocks import TOGETHER, chunks_of, in_blocks, prefetch_next
+from tracefuse.schedule.cpu.cpu_row_blocks import TOGETHER, chunks_of, in_blocks, in_rows, prefetch_next
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
 from tracefuse.schedule.nest import Loop, coefficient
 from tracefuse.schedule.reduction_states import store_outputs
@@ -61,10 +62,13 @@ def _accepts(problem: CpuProblem) -> Verdict:
 
 
 def _lower(problem: CpuProblem, tiled: Tiled) -> Lowered:
-    region, loops = problem.region, problem.region.nest.loops
+    region = problem.region
+    if tiled.tiling.get("along", ALONE):
+        region = in_rows(region, problem.sizes) or region
+    loops = region.nest.loops
     cuts = {loop.symbol: cut_points(region, loop, problem.sizes) for loop in loops}
     # The innermost loop restarts at every split point.
-    region = problem.streaming(cuts[loops[-1].symbol][1:-1] if loops else ())
+    region = with_streams(region, problem.sizes, cuts[loops[-1].symbol][1:-1] if loops else ())
     return problem.finish([_launch(problem, region, cuts, tiled.tiling)])
 
 

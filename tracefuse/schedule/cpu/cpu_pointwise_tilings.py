@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping
 from functools import partial
 
+from segments.lazy_dataclasses import replace
 from tracefuse.schedule.cost import Work
 from tracefuse.schedule.cpu.cpu_frame import BYTE_EDGES, CpuProblem, is_small
 from tracefuse.schedule.cpu.cpu_row_blocks import (
@@ -17,6 +18,7 @@ from tracefuse.schedule.cpu.cpu_row_blocks import (
     REQUEST_BYTES,
     TOGETHER,
     RowWork,
+    in_rows,
     shares_rows,
     work_of_rows,
 )
@@ -46,24 +48,26 @@ memory."""
 
 def offers(problem: CpuProblem, decision: None) -> Offer:
     """Returns the tilings for a region: wide tiles of wide rows, and blocks of rows that read the same elements."""
-    region, loops = problem.region, problem.region.nest.loops
-    usual = Tiling.of(tile=TILE, rows=ROWS)
-    shared = [place for place in (ALONG_ROWS, ALONG_PLANES) if shares_rows(region, place)]
-    if len(loops) < 2:
+    usual, in_one_loop = Tiling.of(tile=TILE, rows=ROWS), len(problem.region.nest.loops) < 2
+    region = in_rows(problem.region, problem.sizes) or problem.region
+    shared, loops = [place for place in (ALONG_ROWS, ALONG_PLANES) if shares_rows(region, place)], region.nest.loops
+    if len(loops) < 2 or (in_one_loop and not shared):
         return Offer((usual,))
     is_narrow = problem.sizes.at_most(loops[-1].extent, TILE, "a tile holds a row")
     if (is_narrow and not shared) or is_small(problem):
         return Offer((usual,))
-    wide = () if is_narrow else [Tiling.of(tile=tile, rows=FEW_ROWS) for tile in WIDE_TILES]
+    wide = () if is_narrow or in_one_loop else [Tiling.of(tile=tile, rows=FEW_ROWS) for tile in WIDE_TILES]
     edges = (PAGE // _widest(region),) if is_narrow else (2 * TILE, *WIDE_TILES)
     blocks = [Tiling.of(tile=TILE, rows=ROWS, along=place, together=TOGETHER) for place in shared]
-    if is_narrow and ALONG_ROWS in shared and region.masks:
+    if is_narrow and ALONG_ROWS in shared and region.masks and not in_one_loop:
         blocks.append(Tiling.of(tile=TILE, rows=ROWS, along=ALONG_ROWS, together=TOGETHER, ahead=1))
     repeated = _repeated(region)
     done = {ALONE: RowWork(repeated, repeated, tuple(operations(region, 1.0).items()))}
     if shared:
         done = {place: work_of_rows(region, place, TOGETHER) for place in shared}
-        done[ALONE] = work_of_rows(region, ALONG_ROWS, 1)
+        alone = work_of_rows(region, ALONG_ROWS, 1)
+        # One loop over all rows is one stream of each array, which the prefetcher follows.
+        done[ALONE] = replace(alone, kept=0.0) if in_one_loop else alone
     classes = (
         SizeClasses(loops[-1].extent, edges, "the tile of a row"),
         byte_classes(region, BLOCK_EDGES if shared else BYTE_EDGES),

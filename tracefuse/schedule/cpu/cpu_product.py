@@ -10,7 +10,7 @@ Must not know: LLVM.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import field
 
 from segments import Verdict, yes
@@ -34,7 +34,7 @@ from tracefuse.kernel.scalar_code import convert
 from tracefuse.schedule.adjacent_elements import are_adjacent, array_read
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.cpu.cpu_frame import CpuProblem, open_grid, store_at
-from tracefuse.schedule.cpu.cpu_product_tiles import VECTORS, sum_rows, vector_lanes
+from tracefuse.schedule.cpu.cpu_product_tiles import shapes_of_columns, vector_lanes
 from tracefuse.schedule.launch_spec import Lowered, make_launch
 from tracefuse.schedule.nest import Loop
 from tracefuse.schedule.product_facts import ProductFacts, multiplications
@@ -154,24 +154,28 @@ class _ProductKernel:
     def _multiply(self, left: Matrix, count: Extent, panel: Extent, here: Extent, *, replaces: bool) -> None:
         """Adds a block of terms to a panel of sums. here: the columns of the panel.
 
-        replaces: it is the first block. Few columns take one vector.
+        replaces: it is the first block. Few columns take fewer or narrower vectors.
         """
-        body, code, group = self.body, self.body.index.code, sum_rows()
-        lanes = self.lanes // VECTORS
+        body, code = self.body, self.body.index.code
         matrices = (
             Matrix(self.sums, code(panel), COLUMNS),
             left,
             Matrix(self.right, Constant(0, int64), self.lanes),
         )  # fmt: skip
 
-        def add(vectors: int) -> None:
+        def add(shapes: Sequence[tuple[int, int, int, int]]) -> None:
+            columns, group, vectors, lanes = shapes[0]
             counts = code(self.rows), code(count)
-            body.append(AddProducts(*matrices, *counts, group, vectors, lanes, replaces=replaces))
+            statement = AddProducts(*matrices, *counts, group, vectors, lanes, replaces=replaces)
+            if len(shapes) == 1:
+                body.append(statement)
+                return
+            with body.condition(body.index.compare("le", here, columns)):
+                body.append(statement)
+            with body.otherwise():
+                add(shapes[1:])
 
-        with body.condition(body.index.compare("le", here, lanes)):
-            add(1)
-        with body.otherwise():
-            add(VECTORS)
+        add(shapes_of_columns(self.dtype))
 
     # --- operands -----------------------------------------------------------------------------------------------------
 

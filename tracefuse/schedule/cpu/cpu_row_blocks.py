@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from segments.lazy_dataclasses import dataclass
-from tracefuse.ir.extents import Extent, ceildiv, floordiv, substitute, symbol, symbols
+from segments.lazy_dataclasses import dataclass, replace
+from tracefuse.ir.extents import Extent, ceildiv, divide_exactly, floordiv, substitute, symbol, symbols
 from tracefuse.ir.op_kinds import Pointwise
 from tracefuse.kernel.kernel_ir import CACHE_LINE, Prefetch
 from tracefuse.schedule.body import Body
@@ -30,6 +30,9 @@ TOGETHER = 4
 
 MOST_OPS = 64
 """The most ops of a region whose rows are computed in blocks: the code of a block is that of as many rows."""
+
+LEAST_ROW = 256
+"""The fewest elements of a row into which a loop over all rows is split."""
 
 PAGE = 4096
 """The bytes of a page of memory."""
@@ -75,6 +78,38 @@ def shares_rows(region: Region, place: int) -> bool:
         if any(coefficient(c, along.symbol) for c in at)
         for step in range(1, TOGETHER)
     )
+
+
+def in_rows(region: Region, sizes: Sizes) -> Region | None:
+    """Returns a region of one loop with a loop over rows and one over a row, if it reads elements that are rows apart.
+
+    Filters along an axis outside of a row have one loop, since all of their offsets are those of its index.
+    """
+    if len(region.nest.loops) != 1 or region.probe.tests or region.probe.indirect:
+        return None
+    (loop,), offsets = region.nest.loops, read_offsets(region)
+    for number in dict.fromkeys(number for number, _ in offsets):
+        places = {offset for other, offset in offsets if other == number and coefficient(offset, loop.symbol) == 1}
+        for row in region.memory.strides[number][:-1] if len(places) > 1 else ():
+            is_apart = any(place + row * step in places for place in places for step in range(1, TOGETHER))
+            count = divide_exactly(loop.extent, row) if is_apart else None
+            if count is None or sizes.at_most(row, LEAST_ROW - 1, "rows are too short for blocks"):
+                continue
+            return _split(region, loop, count, row)
+    return None
+
+
+def _split(region: Region, loop: Loop, count: Extent, row: Extent) -> Region:
+    """Returns a region with its only loop split into `count` rows of `row` elements."""
+    parts = tuple(
+        Loop(symbol(f"{loop.symbol.name}{suffix}", extent=extent), extent, False)
+        for suffix, extent in (("a", count), ("b", row))
+    )
+    values = {loop.symbol: parts[0].index * row + parts[1].index}
+    placed, probe = region.placed(values), Probe(region.fusion, ())
+    for output in region.fusion.outputs:
+        probe.visit(output, placed.coordinates(output))
+    return replace(placed, nest=replace(placed.nest, loops=parts), probe=probe)
 
 
 def work_of_rows(region: Region, place: int, count: int) -> RowWork:

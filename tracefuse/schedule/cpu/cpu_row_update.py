@@ -10,7 +10,7 @@ Must not know: LLVM.
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from segments import Verdict, yes
 from segments.lazy_dataclasses import replace
@@ -19,6 +19,7 @@ from tracefuse.ir.extents import Extent, ceildiv, floordiv, minimum, product, su
 from tracefuse.ir.fusion import Node
 from tracefuse.ir.row_major import delinearize
 from tracefuse.kernel.kernel_ir import (
+    CACHE_LINE,
     Accumulate,
     Allocate,
     Assign,
@@ -27,6 +28,7 @@ from tracefuse.kernel.kernel_ir import (
     Declare,
     Expression,
     Load,
+    Prefetch,
     Store,
     Variable,
     call,
@@ -50,6 +52,9 @@ BLOCK = 512
 
 SHORT, UNROLLED = 16, 4
 """The most columns of rows of which an iteration combines several, and how many."""
+
+AHEAD, MOST_LINES, NEAR = 16, 4, 1 << 20
+"""By how many positions the rows of a table of more than so many bytes are asked for, and the most lines of each."""
 
 CHECKED = 1 << 14
 """The positions that a task tests."""
@@ -219,11 +224,19 @@ def _combine_rows(
     inner_shape, row_count = table[facts.axes :], product(table[: facts.axes])
     width = product(inner_shape)
 
-    def combine(number: Extent) -> None:
+    def row_at(number: Extent) -> tuple[Extent, Expression, Expression]:
+        """Emits the place of a listed position; returns it, its place in the block, and the row of the table there."""
         at = body.index.code(number) if chosen is None else Load(chosen, body.index.code(number))
-        row, place = symbol(body.fresh("row"), extent=row_count), symbol(body.fresh("place"), extent=count)
+        place = symbol(body.fresh("place"), extent=count)
         body.bind(place, call("add", body.index.code(block[0]), at))
-        position = body.value(facts.index, (place,))[0] if rows is None else Load(rows, at)
+        return place, at, body.value(facts.index, (place,))[0] if rows is None else Load(rows, at)
+
+    ahead = _elements_ahead(problem, facts, columns[1])
+
+    def combine(number: Extent) -> None:
+        if ahead:
+            _prefetch_row(problem, body, facts, row_at(minimum(number + AHEAD, end - 1))[2], ahead)
+        row, (place, at, position) = symbol(body.fresh("row"), extent=row_count), row_at(number)
         body.bind(row, convert(position, body.index.dtype))
         if width == 1:
             element = Load(elements, at) if elements else body.value(facts.rows, (place, *(0 for _ in inner_shape)))[0]
@@ -242,6 +255,22 @@ def _combine_rows(
                 combine(number + step)
     with body.loop(number, end, start=unrolled if is_short else 0):
         combine(number)
+
+
+def _elements_ahead(problem: CpuProblem, facts: RowUpdateFacts, columns: Extent) -> int:
+    """Returns how many elements of a row of the table are asked for before it is updated; 0 if the table is near."""
+    table, itemsize = problem.fusion.shape_of(facts.result), problem.fusion.values[facts.result].dtype.itemsize
+    if product(table[facts.axes :]) == 1 or problem.sizes.at_most(product(table) * itemsize, NEAR, "the table is near"):
+        return 0
+    most = MOST_LINES * CACHE_LINE // itemsize
+    return min(columns, most) if isinstance(columns, int) else most
+
+
+def _prefetch_row(problem: CpuProblem, body: Body, facts: RowUpdateFacts, position: Expression, elements: int) -> None:
+    row = symbol(body.fresh("row_ahead"), extent=product(problem.fusion.shape_of(facts.result)[: facts.axes]))
+    body.bind(row, convert(position, body.index.dtype))
+    offset = _offset(problem, facts, row, 0)
+    body.append(Prefetch(body.buffer_of(facts.result, written=True), body.index.code(offset), True, elements))
 
 
 def _positions(problem: CpuProblem, facts: RowUpdateFacts) -> DType:
@@ -338,18 +367,22 @@ def _combine_element(
     problem: CpuProblem, body: Body, facts: RowUpdateFacts, row: Extent, column: Extent, element: Expression
 ) -> None:
     """Emits the combination of one element of the table with `element`."""
-    fusion, kind = problem.fusion, facts.node.compute
-    table = fusion.shape_of(facts.result)
-    coordinates = (*delinearize(row, table[: facts.axes]), *delinearize(column, table[facts.axes :]))
-    buffer = body.buffer_of(facts.result, written=True)
-    offset: Extent = 0
-    strides = problem.memory.output_strides(fusion, facts.result)
-    for coordinate, stride in zip(coordinates, strides, strict=True):
-        offset = offset + coordinate * stride
+    kind, buffer = facts.node.compute, body.buffer_of(facts.result, written=True)
+    offset = _offset(problem, facts, row, column)
     if facts.combine is not None:
         (before,) = body.name("before", (convert(Load(buffer, body.index.code(offset)), kind.compute),))
         element = _combined(body, facts, before, element)
     body.append(Store(buffer, body.index.code(offset), convert(element, buffer.dtype)))
+
+
+def _offset(problem: CpuProblem, facts: RowUpdateFacts, row: Extent, column: Extent) -> Extent:
+    """Returns where an element of the table is in memory."""
+    table, offset = problem.fusion.shape_of(facts.result), cast("Extent", 0)
+    coordinates = (*delinearize(row, table[: facts.axes]), *delinearize(column, table[facts.axes :]))
+    strides = problem.memory.output_strides(problem.fusion, facts.result)
+    for coordinate, stride in zip(coordinates, strides, strict=True):
+        offset = offset + coordinate * stride
+    return offset
 
 
 def _combined(body: Body, facts: RowUpdateFacts, before: Expression, element: Expression) -> Expression:

@@ -63,13 +63,20 @@ CPU_TEMPLATES = TemplateSet(
     CpuProblem,
     flags_positions=True,
     takes_workers=True,
-    small_products=ProductBounds(terms=8, rows=8, columns=8, alone=0, vector=256),
+    small_products=ProductBounds(terms=8, rows=8, columns=8, alone=0, vector=256, vector_terms=256, complex_terms=32),
     step_products=ProductBounds(terms=8, rows=8, columns=8, alone=0, vector=2048, work=8192),
     rates=_rates,
     attention=AttentionBounds(256, 1, 0, types=HALVES | {float32}, packs=True, scores=1 << 14, keys=KEYS),
     row_updates=True,
     orders_results=True,
-    tiled_products=TiledProductBounds(dict.fromkeys((*HALVES, float32, float64), 0), rows=8, columns=16, least=1 << 15),
+    tiled_products=TiledProductBounds(
+        dict.fromkeys((*HALVES, float32, float64), 0),
+        rows=8,
+        columns=16,
+        least=1 << 15,
+        few_columns=5,
+        few_least=1 << 20,
+    ),
     repetitions=RepetitionBounds(
         4, 4 * EXPENSIVE, ((4 * EXPENSIVE, 2, 1 << 8), (EXPENSIVE, 4, 1 << 11), (4, 16, 1 << 13))
     ),

@@ -4,8 +4,10 @@ Flat grid: the groups are numbered through all loops, and adjacent threads take 
 tiles divide the innermost loop: a thread takes the same group of several rows, so values that the rows share are read
 once, and the row index is computed once per block. A block whose groups all exist needs no bounds test and issues all
 loads first. Where data decide which element of a row is read, the grid is flat: the elements of a block then come from
-few rows, which the L1 cache holds. If all arrays are contiguous from their start, accesses are wide for any number of
-elements: the remainder after the last whole group is computed one element at a time.
+few rows, which the L1 cache holds. If the outermost loop repeats what is read, as in `np.tile`, the groups are numbered
+through the other loops, and a thread stores each repetition of what it read once. If all arrays are contiguous from
+their start, accesses are wide for any number of elements: the remainder after the last whole group is computed one
+element at a time.
 
 Must not know: CUDA C++.
 """
@@ -27,6 +29,7 @@ from tracefuse.schedule.gpu.gpu_frame import (
     bind_loops,
     bind_position,
     new_body,
+    no_scope,
     open_block,
     open_threads,
     when,
@@ -34,6 +37,7 @@ from tracefuse.schedule.gpu.gpu_frame import (
 from tracefuse.schedule.gpu.gpu_lanes import is_flat
 from tracefuse.schedule.gpu.gpu_prefetch import lanes_of
 from tracefuse.schedule.gpu.gpu_problem import GpuProblem
+from tracefuse.schedule.gpu.gpu_repetitions import repeated_loop
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
 from tracefuse.schedule.nest import Loop, coefficient
 from tracefuse.schedule.reduction_states import store_outputs
@@ -99,6 +103,20 @@ class _Grid:
     moving: frozenset[Symbol]
 
 
+@dataclass(frozen=True, slots=True)
+class _Emission:
+    """What the groups of a launch have in common. part: the region at the coordinates of a group's elements.
+
+    repeats: the loop in which a thread stores what it read once, if any.
+    """
+
+    body: Body
+    region: Region
+    part: Region
+    positions: Positions
+    repeats: Loop | None
+
+
 def _accepts(problem: GpuProblem) -> Verdict:
     return RegionRefusal.REDUCES() if problem.region.nest.reduced else yes()
 
@@ -145,19 +163,22 @@ def _loops(region: Region) -> tuple[Loop, ...]:
 
 
 def _lower(problem: GpuProblem, tiled: Tiled) -> Lowered:
-    launch, derived = _launch(problem.region, problem.setting, tiled.tiling)
+    repeats = repeated_loop(problem.region, problem.setting.lanes, problem.rewritten_sizes)
+    launch, derived = _launch(problem.region, problem.setting, tiled.tiling, repeats)
     return problem.finish([launch], (), derived)
 
 
 POINTWISE = Template("pointwise", _accepts, _lower, writes_in_place=True, offers=_offers)
 
 
-def _launch(region: Region, setting: Setting, tiling: Tiling) -> tuple[LaunchSpec, dict[Symbol, Extent]]:
+def _launch(
+    region: Region, setting: Setting, tiling: Tiling, repeats: Loop | None
+) -> tuple[LaunchSpec, dict[Symbol, Extent]]:
     """Returns the launch, and the definitions of its integer parameters."""
     body, lanes = new_body(region, setting), setting.lanes
-    loops, threads = _loops(region), tiling["threads"]
+    loops, threads = _loops(region)[0 if repeats is None else 1 :], tiling["threads"]
     positions = Positions(loops, lanes)
-    across, count = tiling["across"], tiling["groups"]
+    across, count = tiling["across"] if repeats is None else 0, tiling["groups"]
     total, blocks = symbol("rows" if across else "groups"), symbol("blocks")
     block = open_block(body, blocks)
     thread, variable = open_threads(body, threads)
@@ -174,7 +195,7 @@ def _launch(region: Region, setting: Setting, tiling: Tiling) -> tuple[LaunchSpe
             elements = loops[0].extent
         derived = {symbol_of(total): positions.total, symbol_of(blocks): ceildiv(elements, threads * count * lanes)}
         grid = _flat(body, positions, block, thread, threads, count, total)
-    _emit(body, region, part, positions, grid)
+    _emit(_Emission(body, region, part, positions, repeats), grid)
     if not across and lanes > 1 and is_flat(region):
         _rest(body, region, loops[0], total * lanes, block * threads, thread)
     launch = make_launch(
@@ -262,24 +283,28 @@ def _rows(
     return _Grid(count, step, bind, place, start + count * down, total, moving)
 
 
-def _emit(body: Body, region: Region, part: Region, positions: Positions, grid: _Grid) -> None:
+def _emit(emission: _Emission, grid: _Grid) -> None:
     """Emits the groups of a thread: all loads first if the whole block exists, else one group at a time.
 
     Where conditions or data decide what is read, all groups are computed before the first store: a compiler moves no
     load from behind a store.
     """
-    values = positions.values(body.lane)
-    certain = [(n, tuple(substitute(c, values) for c in at)) for n, at in _certain_reads(region)]
+    body, part, repeats = emission.body, emission.part, emission.repeats
+    values = emission.positions.values(body.lane)
+    certain = [(n, tuple(substitute(c, values) for c in at)) for n, at in _certain_reads(emission.region)]
 
     def store() -> None:
         for key in certain:
-            body.value(*key)
-        store_outputs(body, part, part.full[0])
+            if repeats is None or all(repeats.symbol not in symbols(c) for c in key[1]):
+                body.value(*key)
+        with no_scope() if repeats is None else body.loop(repeats.index, repeats.extent, "unroll"):
+            store_outputs(body, part, part.full[0])
 
     if grid.steps > 1:
         with body.condition(body.index.compare("le", grid.end, grid.total)):
-            _load_all(body, region, positions, grid)
-            _compute_all(body, region, part, grid)
+            _load_all(emission, grid)
+            if repeats is None:
+                _compute_all(body, emission.region, part, grid)
             with body.loop(grid.step, grid.steps, "unroll"):
                 grid.bind()
                 store()
@@ -302,9 +327,10 @@ def _certain_reads(region: Region) -> list[Key]:
     ]
 
 
-def _load_all(body: Body, region: Region, positions: Positions, grid: _Grid) -> None:
+def _load_all(emission: _Emission, grid: _Grid) -> None:
     """Loads the unconditional reads of all steps before the first step computes."""
-    values = positions.values(body.lane)
+    body, region = emission.body, emission.region
+    values = emission.positions.values(body.lane)
     for number, coordinates in _certain_reads(region):
         if not any(s in grid.moving for c in coordinates for s in symbols(c)):
             continue

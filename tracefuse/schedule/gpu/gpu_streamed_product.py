@@ -114,14 +114,14 @@ def _accepts(problem: GpuProblem) -> Verdict:
 
 def _lower(problem: GpuProblem, decision: StreamedTiles) -> Lowered:
     assert isinstance(problem.facts, ProductFacts)
-    return _StreamedProduct(problem, problem.facts, decision).lower()
+    return StreamedProduct(problem, problem.facts, decision).lower()
 
 
 STREAMED_PRODUCT: Template[GpuProblem] = Template("streamed product", _accepts, _lower, takes=ProductFacts)
 
 
 @dataclass
-class _StreamedProduct(MatrixProduct):
+class StreamedProduct(MatrixProduct):
     """The emission of the kernel."""
 
     tiles: StreamedTiles
@@ -234,30 +234,37 @@ class _StreamedProduct(MatrixProduct):
                         )  # fmt: skip
 
     def _finish(self, first_row: Extent, first_column: Extent) -> None:
-        """Stores what follows from the sums, of PART rows after another: adjacent threads have adjacent elements."""
-        body, code, width, at = self.body, self.body.index.code, self.tiles.columns, self._at()
-        pitch = width + 1
-        self.partial = Buffer(body.fresh("partial_sums"), self.dtype, "shared", PART * pitch)
+        """Stores what follows from the sums, of PART rows after another."""
+        body = self.body
+        self.partial = Buffer(body.fresh("partial_sums"), self.dtype, "shared", PART * (self.tiles.columns + 1))
         body.append(Allocate(self.partial))
         for m in range(MATRICES):
             if m:
                 body.append(Barrier())
-            for place in range(width // 2):
-                row = at.warp * MATRIX + at.row + place // 2 % 2 * COLUMNS
-                to = row * pitch + place // 4 * COLUMNS + at.column + place % 2
-                body.append(Store(self.partial, code(to), load(body, self.sums, m * (width // 2) + place)))
+            self._share_part(m)
             body.append(Barrier())
-            self._store_part(first_row + m * PART, pitch)
+            self._store_part(first_row + m * PART)
 
-    def _store_part(self, first_row: Extent, pitch: int) -> None:
+    def _share_part(self, matrix: int) -> None:
+        """Stores the sums of one matrix of each warp in shared memory."""
+        body, width, at = self.body, self.tiles.columns, self._at()
+        for place in range(width // 2):
+            row = at.warp * MATRIX + at.row + place // 2 % 2 * COLUMNS
+            to = row * (width + 1) + place // 4 * COLUMNS + at.column + place % 2
+            value = load(body, self.sums, matrix * (width // 2) + place)
+            body.append(Store(self.partial, body.index.code(to), value))
+
+    def _store_part(self, first_row: Extent) -> None:
+        """Stores what follows from the sums in shared memory; a thread has elements of one column.
+
+        first_row: of the PART rows.
+        """
         body, width = self.body, self.tiles.columns
-        steps = PART * width // THREADS
+        threads = 1 << (width - 1).bit_length()
+        steps = PART * threads // THREADS
+        column = bind_position(body, "column", self.thread % threads, threads)
         with body.loop(step := symbol(body.fresh("step"), extent=steps), steps, "unroll"):
-            place = bind_position(body, "place", self.thread + step * THREADS, PART * width)
-            row = bind_position(body, "row", minimum(place // self.columns, PART - 1), PART)
-            column = bind_position(body, "column", place % self.columns, self.columns)
+            row = self.thread // threads + step * (THREADS // threads)
+            at = row * (width + 1) + minimum(column, width - 1)
             at_row = bind_position(body, "row", first_row + row, self.rows + self.tiles.rows)
-            self._store(
-                lambda at=row * pitch + column: load(body, self.partial, at),  # type: ignore[misc]
-                at_row, column, [body.index.compare("lt", place, self.columns * PART)],
-            )  # fmt: skip
+            self._store(lambda at=at: load(body, self.partial, at), at_row, column)  # type: ignore[misc]

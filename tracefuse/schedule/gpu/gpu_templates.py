@@ -21,6 +21,7 @@ from tracefuse.schedule.gpu.gpu_column import COLUMN
 from tracefuse.schedule.gpu.gpu_column_runs import COLUMN_RUNS
 from tracefuse.schedule.gpu.gpu_few_terms import FEW_TERMS
 from tracefuse.schedule.gpu.gpu_matrix_product import MATRIX_PRODUCT
+from tracefuse.schedule.gpu.gpu_packed_product import PACKED_PRODUCT
 from tracefuse.schedule.gpu.gpu_pointwise import POINTWISE
 from tracefuse.schedule.gpu.gpu_problem import GpuProblem
 from tracefuse.schedule.gpu.gpu_product import PRODUCT
@@ -41,7 +42,7 @@ from tracefuse.schedule.template import HALVES, AttentionBounds, TemplateSet, Ti
 TEMPLATES = (
     TRANSPOSE, TAKEN_ROWS, POINTWISE, FEW_TERMS, COLUMN, ROW_TILE, ROW, CLUSTER, COLUMN_RUNS, SPLIT, LONG_ROW, SCAN,
     COLUMN_SCAN, READ_BACK, ROW_COLUMN, ROW_COLUMN_SIDES, ATTENTION, ATTENTION_GRADIENT, STREAMED_PRODUCT,
-    MATRIX_PRODUCT, TALL_PRODUCT, PRODUCT,
+    PACKED_PRODUCT, MATRIX_PRODUCT, TALL_PRODUCT, PRODUCT,
 )  # fmt: skip
 
 USUAL_CHIP = "sm_90"
@@ -53,7 +54,7 @@ SMALL_PRODUCTS = ProductBounds(terms=16, rows=64, columns=64, alone=8)
 TILED_PRODUCTS = TiledProductBounds(
     {float32: 1 << 25, float16: 1 << 22, bfloat16: 1 << 22, float64: 1 << 20}, rows=8, columns=8,
     terms=SMALL_PRODUCTS.alone + 1, area=512, most_terms=512, regroups=True, narrow=64, narrow_rows=1 << 15,
-    fused_terms=128,
+    aligned=(256, 47), fused_terms=128,
 )  # fmt: skip
 """Small tiles fill the GPU and their terms are loaded at once. Of larger products cuBLAS reads the operands less often,
 and it multiplies halves and float64 on tensor cores. (H200)"""

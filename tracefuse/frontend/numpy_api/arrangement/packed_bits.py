@@ -57,12 +57,26 @@ def packbits(a: Any, axis: Any = None, bitorder: str = "big") -> Any:
     x, dim = axis_of(_with_axis(a), axis)
     if x.value.dtype.kind not in ("bool", "int", "uint"):
         raise DtypeError(f"np.packbits of {x.value.dtype}", hint="pass x != 0")
-    moved = shaping.moveaxis(apply("ne", x, 0), dim, -1)
-    sizes = x.recorder.sizes(moved.extents)
-    count = (sizes[-1] + 7) // 8
-    padded = np.pad(moved, [(0, 0)] * (len(sizes) - 1) + [(0, count * 8 - sizes[-1])])
-    bits = traced_ops.astype(shaping.reshape(padded, (*sizes[:-1], count, 8)), np.uint8)
-    shifts = traced_ops.iota(x.recorder, 0, 1, 8, dtypes.uint8)
-    shifts = 7 - shifts if bitorder == "big" else shifts
-    packed = traced_ops.reduce("sum", bits << shifts, -1, np.uint8)
+    moved: Any = shaping.moveaxis(apply("ne", x, 0), dim, -1)
+    count, decide = moved.extents[-1], x.recorder.decide
+    if decide(count % 8, "==", 0, "whether np.packbits fills bytes"):
+        packed = _packed(moved, bitorder)
+    else:
+        whole = moved.shape[-1] // 8 * 8
+        last = moved if decide(count, "<", 8, "whether np.packbits fills a byte") else moved[..., whole:]
+        missing = [(0, 0)] * (len(moved.extents) - 1) + [(0, whole + 8 - moved.shape[-1])]
+        packed = _packed(np.pad(last, missing), bitorder)
+        if last is not moved:
+            packed = shaping.concatenate([_packed(moved[..., :whole], bitorder), packed], -1)
     return traced_ops.copy(shaping.moveaxis(packed, -1, dim))
+
+
+def _packed(bits: Any, bitorder: str) -> Any:
+    """Returns a byte of each eight bits of the last axis, whose extent is a multiple of eight."""
+    sizes = bits.recorder.sizes(bits.extents)
+    eights = shaping.reshape(bits, (*sizes[:-1], sizes[-1] // 8, 8))
+    total: Any = None
+    for k in range(8):
+        bit = traced_ops.astype(eights[..., k], np.uint8) << (7 - k if bitorder == "big" else k)
+        total = bit if total is None else total | bit
+    return total
