@@ -19,6 +19,8 @@ from tracefuse.ir.op_kinds import Movement
 from tracefuse.ir.reference import evaluate
 from tracefuse.passes.dead_code import drop_dead
 from tracefuse.passes.narrowed_updates import narrow_updates
+from tracefuse.passes.overwritten_slices import skip_overwritten
+from tracefuse.passes.slice_updates import update_slices
 
 SHAPE = (4, 5, 6)
 
@@ -156,3 +158,26 @@ def test_views_that_hold_something_else_are_written_whole() -> None:
     u = np.arange(12.0).reshape(3, 4)
     fusion = recorded(another_row, u)
     assert narrow_updates(fusion) is fusion
+
+
+def _halves(u: Any) -> tuple[Any, Any]:
+    half = u.shape[0] // 2
+    return u[:half], u[half:]
+
+
+PAIRS_OF_VIEWS = {"flipped": lambda u: (u[::-1], u[::-1]), "columns": lambda u: (u.T, u.T), "halves": _halves}
+
+
+@pytest.mark.parametrize("views", PAIRS_OF_VIEWS.values(), ids=PAIRS_OF_VIEWS)
+def test_views_that_are_read_between_updates_are_updated_in_place(views: Any) -> None:
+    def update(u: Any) -> Any:
+        first, second = views(u)
+        for k in range(1, 5):
+            first[k] += second[k - 1]
+            second[k] += first[k - 1]
+        return u
+
+    u = np.arange(300.0).reshape(20, 15)
+    fusion = drop_dead(update_slices(skip_overwritten(narrow_updates(recorded(update, u)))))
+    assert set(fusion.outputs) == set(fusion.slice_updates)
+    np.testing.assert_array_equal(fuse(update)(u.copy()), update(u.copy()))

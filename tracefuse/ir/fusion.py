@@ -199,6 +199,10 @@ register(Cache(
     "ir.fusion.Fusion._shapes", "shapes of values in unified extents", "value number", "values of the fusion",
     "a fusion", "with the fusion",
 ))  # fmt: skip
+register(Cache(
+    "ir.extents.lower_bounds.LowerBounds._least", "lower bounds that requirements give", "extent",
+    "requirements of the fusion", "a fusion", "with the fusion",
+))  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, eq=False)
