@@ -138,8 +138,8 @@ class Store:
 class Prefetch:
     """Asks for buffer[index : index + elements] before they are read or written, on the CPU; changes no values.
 
-    They may be outside of the buffer. In a vector loop the index grows by a constant number of elements with each
-    iteration, which asks for all of them. writes: the elements will be written.
+    They may be outside of the buffer. In serial loops: LLVM does not vectorize one with it. writes: the elements will
+    be written.
     """
 
     buffer: Buffer

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.llvm.plain_loops import inlined
-from tracefuse.kernel.llvm.prefetched_lines import prefetch_lines
 from tracefuse.kernel.llvm.scalar_ops import memory_type, register_type
 from tracefuse.kernel.llvm.short_rows import REGISTER_BYTES, ShortRow, picked
 from tracefuse.kernel.llvm.strided_vectors import WindowVectors
@@ -176,13 +175,6 @@ class MaskedVectors:
         if self._mask is None and streamed and size % _LEAST_STREAMED == 0:
             aligned, mark = min(size & -size, ir.CACHE_LINE), self._emitter.metadata.non_temporal()
         self.store_masked(value, address, s.buffer, aligned, self._mask, mark)
-
-    def prefetch(self, s: ir.Prefetch) -> None:
-        """Emit requests for the elements by which an index grows in the iteration."""
-        step = self._body.distance(s.index)
-        assert isinstance(step, ir.Constant)
-        index = self._of_first(lambda: self._emitter.index(self.place(s.index)))
-        prefetch_lines(self._emitter, s, index, int(step.value.real) * self.lanes)
 
     def store_masked(
         self, value: LlvmValue, address: LlvmValue, buffer: ir.Buffer, aligned: int, mask: LlvmValue | None,

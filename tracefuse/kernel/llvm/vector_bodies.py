@@ -251,8 +251,6 @@ class VectorBody:
                 return False
             case ir.Store() if s.block is not None or (self.step(s.index) != 1 and self.distance(s.index) is None):
                 return False
-            case ir.Prefetch():
-                return isinstance(self.distance(s.index), ir.Constant)
             case ir.Let() | ir.Store() | ir.Accumulate() | ir.Comment() | ir.Declare() | ir.Assign():
                 return all(map(self._has_form, self._values(s)))
         return False

@@ -36,7 +36,7 @@ from tracefuse.schedule.cpu.cpu_frame import (
     work,
 )  # fmt: skip
 from tracefuse.schedule.cpu.cpu_pointwise_tilings import ALONE, ALONG_PLANES, ALONG_ROWS, offers
-from tracefuse.schedule.cpu.cpu_row_blocks import TOGETHER, chunks_of, in_blocks, in_rows, prefetch_next
+from tracefuse.schedule.cpu.cpu_row_blocks import TOGETHER, chunks_of, in_blocks, in_rows
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
 from tracefuse.schedule.nest import Loop, coefficient
 from tracefuse.schedule.reduction_states import store_outputs
@@ -129,7 +129,7 @@ class _Tiles:
         def emit(at: list[Extent]) -> None:
             parts = [region.at_loop(loop.symbol, place) for place in at]
             if along == ALONG_ROWS:
-                self._emit_row(parts, at[0] if len(at) > 1 and self._tiling.get("ahead", 0) else None)
+                self._emit_row(parts)
                 return
             with body.loop(rows.index, end, start=start):
                 self._emit_row(parts)
@@ -145,14 +145,12 @@ class _Tiles:
         most = MOST_PARTS // (len(self._points) - 1)
         _in_parts(self._body, self._region, self._cuts, self._loops[:-1], most, lambda part: self._emit_row((part,)))
 
-    def _emit_row(self, parts: Sequence[Region], ahead: Extent | None = None) -> None:
-        """Emits the elements of rows at once. ahead: the first of these rows, to ask for those of the next block."""
+    def _emit_row(self, parts: Sequence[Region]) -> None:
+        """Emits the elements of rows at once."""
         body, (first, last) = self._body, self._bounds
         for low, high in itertools.pairwise(self._points):
             index = symbol(f"{self._inner.symbol.name}i", extent=high - low)
             with body.loop(index, minimum(last, high) - low, "vector", start=maximum(first - low, 0)):
-                if ahead is not None:
-                    prefetch_next(body, self._region, ahead, low + index, self._problem.sizes)
                 for part in parts:
                     store_outputs(body, part.at_loop(self._inner.symbol, low + index), self._outputs)
 

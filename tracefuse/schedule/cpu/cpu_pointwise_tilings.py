@@ -15,7 +15,6 @@ from tracefuse.schedule.cpu.cpu_frame import BYTE_EDGES, CpuProblem, is_small
 from tracefuse.schedule.cpu.cpu_row_blocks import (
     LINE_BYTES,
     PAGE,
-    REQUEST_BYTES,
     TOGETHER,
     RowWork,
     in_rows,
@@ -59,8 +58,6 @@ def offers(problem: CpuProblem, decision: None) -> Offer:
     wide = () if is_narrow or in_one_loop else [Tiling.of(tile=tile, rows=FEW_ROWS) for tile in WIDE_TILES]
     edges = (PAGE // _widest(region),) if is_narrow else (2 * TILE, *WIDE_TILES)
     blocks = [Tiling.of(tile=TILE, rows=ROWS, along=place, together=TOGETHER) for place in shared]
-    if is_narrow and ALONG_ROWS in shared and region.masks and not in_one_loop:
-        blocks.append(Tiling.of(tile=TILE, rows=ROWS, along=ALONG_ROWS, together=TOGETHER, ahead=1))
     repeated = _repeated(region)
     done = {ALONE: RowWork(repeated, repeated, tuple(operations(region, 1.0).items()))}
     if shared:
@@ -100,11 +97,11 @@ def _work(region: Region, done: Mapping[int, RowWork], tiling: Tiling, point: Po
     tile, down = min(tiling["tile"], columns), min(tiling["rows"], max(elements / columns, 1.0))
     arrays = len({*region.fusion.tensor_inputs, *region.fusion.outputs})
     runs = elements / columns * math.ceil(columns / tile)
-    along, is_ahead = tiling.get("along", ALONE), tiling.get("ahead", 0)
+    along = tiling.get("along", ALONE)
     row, lines = done[along], moved / LINE_BYTES
     share_pages = along == ALONG_ROWS and columns * _widest(region) <= PAGE and moved > BLOCK_EDGES[0]
     return Work(
-        moved, moved, row.loaded * elements + is_ahead * lines * REQUEST_BYTES, row.kept * tile,
-        runs=lines if share_pages and not is_ahead else 0.0, jumps=arrays * runs * (columns > tile),
+        moved, moved, row.loaded * elements, row.kept * tile,
+        runs=lines if share_pages else 0.0, jumps=arrays * runs * (columns > tile),
         operations={kind: count * elements for kind, count in row.operations}, tasks=runs / down,
     )  # fmt: skip

@@ -5,19 +5,19 @@ load two lines each: that takes most of the time of a stencil whose rows are in 
 once. The rows of a block follow one another, or lie in adjacent planes, which the first cache does not hold.
 
 A block reads and writes its rows beside one another. Short ones share a page, in which the processor's prefetcher
-follows one or two streams. So the block asks for the rows of the next block itself, in the order of memory.
+follows one or two streams: beyond a core's cache, blocks of short rows pay only where they save much arithmetic.
 
 Must not know: LLVM.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from segments.lazy_dataclasses import dataclass, replace
 from tracefuse.ir.extents import Extent, ceildiv, divide_exactly, floordiv, substitute, symbol, symbols
 from tracefuse.ir.op_kinds import Pointwise
-from tracefuse.kernel.kernel_ir import CACHE_LINE, Prefetch
+from tracefuse.kernel.kernel_ir import CACHE_LINE
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.nest import Loop, coefficient
 from tracefuse.schedule.probe import Probe
@@ -37,8 +37,8 @@ LEAST_ROW = 256
 PAGE = 4096
 """The bytes of a page of memory."""
 
-LINE_BYTES, REQUEST_BYTES = CACHE_LINE, CACHE_LINE // 4
-"""The bytes of a line of the caches, and those that an instruction could load while it asks for a line."""
+LINE_BYTES = CACHE_LINE
+"""The bytes of a line of the caches."""
 
 NEXT_CACHE = 2.5
 """How many bytes of the first cache are loaded in the time of one of the next cache."""
@@ -162,36 +162,3 @@ def in_blocks(
         emit([first + row for row in range(TOGETHER)])
     with body.loop(loop.index, end, start=start + TOGETHER * count):
         emit([loop.index])
-
-
-def prefetch_next(body: Body, region: Region, first: Extent, index: Extent, sizes: Sizes) -> None:
-    """Asks for the elements that the next block of rows is the first to read, and those that it writes.
-
-    first: the first row of this block. index: of the loop over a row. Each iteration asks for as many elements as a
-    block reads and writes in it, one after another in memory.
-    """
-    rows, inner = region.nest.loops[-2:]
-    for number, offset, writes in (*_furthest_reads(region, sizes), *_stores(region)):
-        place = substitute(offset, {rows.symbol: first + TOGETHER, inner.symbol: TOGETHER * index})
-        body.append(Prefetch(body.buffer_of(number, written=writes), body.index.code(place), writes))
-
-
-def _furthest_reads(region: Region, sizes: Sizes) -> Iterator[tuple[int, Extent, bool]]:
-    """Yields for each input the read that is furthest on in memory in this call; values are the same for any."""
-    loops, furthest = region.nest.loops, dict[int, Extent]()
-    for number, offset in read_offsets(region):
-        is_row = coefficient(offset, loops[-1].symbol) == 1 and is_linear(offset, [loop.symbol for loop in loops])
-        if not is_row or coefficient(offset, loops[-2].symbol) == 0:
-            continue
-        further = offset - furthest.get(number, offset)
-        if number not in furthest or (sizes.knows(further) and sizes.hint(further) > 0):
-            furthest[number] = offset
-    for number, offset in furthest.items():
-        yield number, offset, False
-
-
-def _stores(region: Region) -> Iterator[tuple[int, Extent, bool]]:
-    for output in region.fusion.outputs:
-        offset = region.output_offset(output)
-        if output not in region.streamed and coefficient(offset, region.nest.loops[-1].symbol) == 1:
-            yield output, offset, True
