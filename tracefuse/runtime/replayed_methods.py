@@ -14,7 +14,7 @@ from typing import Any
 
 from tracefuse.config import BLOCKS
 from tracefuse.kernel.llvm import direct_calls
-from tracefuse.kernel.llvm.launch_functions import MethodDefinition
+from tracefuse.kernel.llvm.launch_functions import MethodDefinition, owner_of
 from tracefuse.kernel.llvm.replay_records import ReplayChain
 from tracefuse.kernel.llvm.worker_pool import get_pool
 from tracefuse.runtime.donated_arrays import DONORS
@@ -34,7 +34,7 @@ def prepare(kind: type, function: Callable[..., Any], current: ContextVar[Any]) 
     address of a count and watched values. current: calls inside of a trace go to Python, where it is not None. One
     class of a process is given such a method.
     """
-    if _kept or not isinstance(getattr(function, "__module__", None), ReplayChain):
+    if _kept or not isinstance(owner_of(function), ReplayChain):
         return
     entry = get_pool().launches[direct_calls.CALL]
     with _lock:

@@ -96,19 +96,29 @@ def function_object(record: LaunchRecord) -> Callable[..., Any]:
 
 
 def object_over(address: int, definition: MethodDefinition, owner: object) -> Callable[..., Any]:
-    """Return a function object whose `self` is a capsule of an address, and which keeps the owner of both."""
+    """Return a function object whose `self` is a capsule of an address, and which keeps the owner of both.
+
+    Python reads the definition of a function while it frees it. By then the garbage collector may have emptied the
+    owner and freed its definition. So the function has a copy, in a tuple, which the collector does not empty.
+    """
     make_capsule, make = ctypes.pythonapi.PyCapsule_New, ctypes.pythonapi.PyCFunction_NewEx
     make_capsule.restype = make.restype = ctypes.py_object
     make_capsule.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
     make.argtypes = (ctypes.c_void_p, ctypes.py_object, ctypes.py_object)
-    capsule = make_capsule(address, None, None)
-    function: Callable[..., Any] = make(ctypes.addressof(definition), capsule, owner)
+    capsule, kept = make_capsule(address, None, None), bytearray(definition)
+    function: Callable[..., Any] = make(ctypes.addressof(ctypes.c_char.from_buffer(kept)), capsule, (owner, kept))
     return function
 
 
+def owner_of(function: object) -> object:
+    """Return the owner that `object_over` got for a function, None for other objects."""
+    module: Any = getattr(function, "__module__", None)  # Python's name for what such a function keeps
+    return module[0] if type(module) is tuple else None
+
+
 def record_of(function: Callable[..., Any]) -> LaunchRecord:
-    """Return the record of a function object, which it has as its module."""
-    record: Any = function.__module__
+    """Return the record of a function object."""
+    record = owner_of(function)
     assert isinstance(record, LaunchRecord)
     return record
 

@@ -18,7 +18,7 @@ from segments.lazy_dataclasses import dataclass
 from tracefuse.caches import Cache, memoized, register
 from tracefuse.errors import InternalError
 from tracefuse.kernel.llvm import replay_arguments, replay_functions, shared_functions, worker_pool
-from tracefuse.kernel.llvm.launch_functions import LaunchRecord, MethodDefinition, object_over, record_of
+from tracefuse.kernel.llvm.launch_functions import LaunchRecord, MethodDefinition, object_over, owner_of, record_of
 from tracefuse.kernel.llvm.replay_functions import FIRST_RECORD, MOST_RECORDS, REPLAY
 
 METH_O = 0x8
@@ -263,7 +263,7 @@ class ReplayChain:
 
 def can_launch(function: object) -> bool:
     """Return whether a function is a function object of a kernel."""
-    return isinstance(getattr(function, "__module__", None), LaunchRecord)
+    return isinstance(owner_of(function), LaunchRecord)
 
 
 def counts_references() -> bool:
