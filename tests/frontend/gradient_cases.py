@@ -53,6 +53,7 @@ SMOOTH = [
     "np.lib.stride_tricks.sliding_window_view(v, 2)",
     "x @ y.T", "m @ v", "v @ m", "v @ v", "m @ m", "np.einsum('ij,kj->ik', x, y)", "np.einsum('ij,ij->i', x, y)",
     "np.inner(x, y)", "np.tensordot(x, y, ((0,), (0,)))", "np.cross(x[:, :3], y[:, :3])", "np.convolve(v, x[0])",
+    "np.convolve(np.tile(v, 4), np.tile(v, 3))", "np.correlate(np.tile(v, 4), np.tile(v, 3), 'same')",
     "np.convolve(v, x[0, :3], 'same')", "np.correlate(v, x[0, :2])", "np.stack([m, m]) @ m", "np.stack([x, x]) @ m",
     "np.linalg.inv(m)", "np.linalg.det(m)", "np.linalg.solve(m, v)", "np.linalg.solve(m, x.T)",
     "np.linalg.slogdet(m)[1]", "np.linalg.eigvalsh(s + s.T)", "np.linalg.eigh(s + s.T)[0]",
