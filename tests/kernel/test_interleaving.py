@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 
 from tracefuse import fuse
+from tracefuse.dtypes import bool_, float64, int64
+from tracefuse.kernel import kernel_ir as ir
+from tracefuse.kernel.llvm.interleaving import split_short
 from tracefuse.kernel.llvm.text_builder import host_processor
 
 REGISTER = host_processor().vector_bits // 32
@@ -70,3 +73,15 @@ def test_rows_that_end_in_a_masked_vector_have_the_values_of_others(columns: int
         expected = e / e.sum(-1, keepdims=True)
         result = fuse(lambda x: np.exp(x - 3) / np.exp(x - 3).sum(-1, keepdims=True))(x)
         np.testing.assert_allclose(result, expected, rtol=2e-2 if dtype is np.float16 else 1e-5, atol=1e-3)
+
+
+@pytest.mark.parametrize("has_branch", [False, True])
+def test_a_rest_with_branches_is_not_unrolled(has_branch: bool) -> None:
+    """LLVM would write to stderr that it does not unroll some of them."""
+    index = ir.Variable("i", int64)
+    store: ir.Statement = ir.Store(ir.Buffer("T0", float64, written=True), index, ir.Constant(1.0, float64))
+    if has_branch:
+        store = ir.If(ir.Call("lt", (index, ir.Constant(4, int64)), bool_), (store,))
+    zero, step = ir.Constant(0, int64), ir.Constant(1, int64)
+    whole, rest = split_short(ir.For(index, zero, ir.Constant(11, int64), step, "vector", (store,)))
+    assert (whole.kind, rest.kind) == ("vector", "serial" if has_branch else "unroll")

@@ -66,14 +66,16 @@ def has_long_body(loop: ir.For) -> bool:
 def split_short(loop: ir.For) -> tuple[ir.For, ...]:
     """Return a vector loop of a few trips as one of SHORT_VECTOR trips and an unrolled one of the rest.
 
-    LLVM gives a loop of fewer than LEAST_TRIPS no remainder, and so leaves one that needs a remainder scalar.
+    LLVM gives a loop of fewer than LEAST_TRIPS no remainder, and so leaves one that needs a remainder scalar. It does
+    not unroll every loop with branches, and says so on stderr: the rest of such a loop stays a loop.
     """
     trips = known_trips(loop)
     if trips is None or not SHORT_VECTOR < trips < LEAST_TRIPS:
         return (loop,)
     assert isinstance(loop.start, ir.Constant)
     middle = replace(loop.start, value=int(loop.start.value.real) + SHORT_VECTOR)
-    return replace(loop, stop=middle), replace(loop, start=middle, kind="unroll")
+    branches = any(isinstance(s, ir.If) for s in ir.walk_statements(loop.body))
+    return replace(loop, stop=middle), replace(loop, start=middle, kind="serial" if branches else "unroll")
 
 
 def _length_of(body: tuple[ir.Statement, ...]) -> int:
