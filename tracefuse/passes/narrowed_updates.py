@@ -26,6 +26,9 @@ _BOUNDS = ("start_indices", "end_indices", "strides")
 _INVERSES: dict[Op, Op] = {BROADCAST: SQUEEZE, SQUEEZE: BROADCAST, PERMUTE: PERMUTE, FLIP: FLIP, RESHAPE: RESHAPE}
 """The movement that undoes each movement of a view."""
 
+MOST_MOVEMENTS = 16
+"""The movements of a view through which a read of it is followed to the array: the time for a read is bounded."""
+
 
 def narrow_updates(fusion: Fusion) -> Fusion:
     """Writes only what changed in a view, in place of the whole view."""
@@ -64,17 +67,19 @@ class _Narrowing:
 
     def _current(self, view: int) -> int:
         """Returns an updated view as a movement of its array as it is now."""
-        if view not in self.views:
-            return view
-        moved, array = self.views[view]
-        array = self._current(array)
-        if (view, array) not in self.made_again:
-            before, kind = len(self.rewriter.nodes), self.fusion.values[view].dtype
-            (number,) = self.rewriter.node(moved.op, (array,), moved.attributes, kind, (kind,), where=moved.where)
-            self.rewriter.mark(number, view)
-            self.made_again[view, array] = number
-            self._remember(before)
-        return self.made_again[view, array]
+        through = [view]
+        while through[-1] in self.views:
+            through.append(self.views[through[-1]][1])
+        array = through.pop()
+        for seen in reversed(through):
+            if (seen, array) not in self.made_again:
+                moved, before, kind = self.views[seen][0], len(self.rewriter.nodes), self.fusion.values[seen].dtype
+                (number,) = self.rewriter.node(moved.op, (array,), moved.attributes, kind, (kind,), where=moved.where)
+                self.rewriter.mark(number, seen)
+                self.made_again[seen, array] = number
+                self._remember(before)
+            array = self.made_again[seen, array]
+        return array
 
     def _narrowed(self, node: Node) -> bool:
         """Adds the updates of a view as updates of its array; returns False if the node leads back from no view."""
@@ -159,7 +164,11 @@ class _Narrowing:
     def _read(self, node: Node) -> bool:
         """Adds a read of a view as a read of the array that was written before; returns False if there is no such."""
         value, ranges, moves = node.inputs[0], self._bounds(node), list[tuple[Op, dict[str, object]]]()
+        count = 0
         while (moved := self.made_by.get(value)) is not None and (moved.op is SLICE or moved.op in _INVERSES):
+            count += 1
+            if count > MOST_MOVEMENTS:
+                return False
             attributes = self._way_of_elements(moved, ranges)
             if attributes is not None:
                 moves.insert(0, (moved.op, attributes))
