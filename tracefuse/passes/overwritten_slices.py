@@ -30,6 +30,9 @@ def _with_slices(fusion: Fusion, moves: bool) -> Fusion:
     written: dict[int, Node] = {}
     same: dict[int, int] = {}
     nodes: list[Node] = []
+    # With more writes than are made in place, each array that a read needs is another array in memory.
+    in_place = sum(isinstance(n.op, Movement) and n.op.slices == "written" for n in fusion.nodes) <= MOST_UPDATES
+    most = MOST_UPDATES if in_place else 0
     for original in fusion.nodes:
         node = renamed(original, same)
         if isinstance(node.op, Movement) and node.op.slices == "written":
@@ -41,7 +44,7 @@ def _with_slices(fusion: Fusion, moves: bool) -> Fusion:
                     node = renamed(node, {first: before})
             written[node.outputs[0]] = node
         elif isinstance(node.op, Movement) and node.op.slices == "read":
-            moved = _read_before(fusion, node, written)
+            moved = _read_before(fusion, node, written, most)
             number = _written_value(fusion, moved, written)
             node = moved if moves else node
             if number is not None and node.outputs[0] not in fusion.outputs:
@@ -51,11 +54,11 @@ def _with_slices(fusion: Fusion, moves: bool) -> Fusion:
     return with_nodes(fusion, nodes)
 
 
-def _read_before(fusion: Fusion, node: Node, written: Mapping[int, Node]) -> Node:
-    """Returns a read of a slice from the array before the writes that share no element with it."""
+def _read_before(fusion: Fusion, node: Node, written: Mapping[int, Node], most: int) -> Node:
+    """Returns a read of a slice from the array before the last `most` writes, while they share no element with it."""
     (first,) = node.inputs[:1]
     number = first
-    for _ in range(MOST_UPDATES):
+    for _ in range(most):
         write = written.get(number)
         before = None if write is None else write.operands[0]
         if write is None or not isinstance(before, int) or not are_separate(fusion, node, write):
