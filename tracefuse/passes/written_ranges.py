@@ -36,6 +36,8 @@ def within(outer: Range, inner: Range, is_nonnegative: Proof) -> Range | None:
     The end of a range without elements would lie before its start, or its start outside of the axis.
     """
     (begin, _, step), (first, last, by) = outer, inner
+    if is_complete(inner, count_of(outer)):
+        return outer
     if not isinstance(step, int) or not isinstance(by, int):
         return None
     start, length = begin + step * first, last - first
